@@ -1,0 +1,228 @@
+"""Crawls one site with bare Scrapy, scrapy-redis and scrapy-lease in turn, and compares them round by round.
+
+python -m benchmarks.crawl [--quick] [--systems bare,scrapy-redis] [--out DIR]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+import redis
+
+from benchmarks import report
+from benchmarks.nginx import Site
+from tests.helpers.relay import Relay
+from tests.helpers.servers import Server
+
+TIMEOUT = 300
+
+MEASURES = (
+    "rate", "cpu_ms_per_item", "wall", "server_commands_per_item", "commands_per_item", "roundtrips_per_item",
+    "own_commands_per_item", "own_roundtrips_per_item",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Column:
+    """One system at one delay of the server (ms added to each round trip; 0: no relay in between)."""
+
+    system: str
+    delay: float
+    budget: float | None = None
+
+    def __str__(self) -> str:
+        return self.system if self.system == "bare" else f"{self.system}, {self.delay:g} ms"
+
+
+COLUMNS = (
+    Column("bare", 0),
+    Column("scrapy-redis", 0),
+    Column("scrapy-redis", 2),
+    Column("scrapy-lease", 0, 1.00),
+    Column("scrapy-lease", 2, 1.00),
+    Column("scrapy-lease", 20, 0.95),
+)
+
+
+@dataclass
+class Run:
+    """What one crawl took. `error` is set, and nothing else counts, when it did not scrape every product."""
+
+    column: str
+    round: int
+    items: int = 0
+    rate: float = 0.0
+    cpu_ms_per_item: float = 0.0
+    wall: float = 0.0
+    server_commands_per_item: float | None = None
+    commands_per_item: float | None = None
+    roundtrips_per_item: float | None = None
+    own_commands_per_item: float | None = None
+    own_roundtrips_per_item: float | None = None
+    error: str | None = None
+    lease: dict[str, Any] = field(default_factory=dict)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the benchmark; 0 if every crawl was complete and every budget kept."""
+    options = _options(arguments)
+    columns = [column for column in COLUMNS if column.system in options.systems]
+    runs: list[Run] = []
+    with Site(options.products) as site, _server(options.server) as server:
+        for number in range(options.rounds):
+            turn = number % len(columns)
+            for column in columns[turn:] + columns[:turn]:
+                runs.append(_run(column, number, site, server))
+                report.progress(runs[-1])
+        environment = report.environment() | {"server": server.info("server")["redis_version"]}
+    rows = [_summary(column, runs) for column in columns]
+    settings = {"products": options.products, "rounds": options.rounds, "quick": options.quick}
+    report.write(options.out, "crawl", {
+        "settings": settings, "environment": environment, "rows": rows, "runs": [asdict(run) for run in runs],
+    })  # fmt: skip
+    report.table(options.out, "crawl", rows)
+    report.plot_ratios(options.out, rows)
+    return int(any(row["failed_runs"] or row["within_budget"] is False for row in rows))
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="benchmarks.crawl", description=__doc__.splitlines()[0])
+    systems = list(dict.fromkeys(column.system for column in COLUMNS))
+    parser.add_argument(
+        "--quick", action="store_true", help="300 products, 2 rounds: only to see that it works"
+    )
+    parser.add_argument("--products", type=int, help="items of each crawl (default 1500)")
+    parser.add_argument("--rounds", type=int, help="default 5")
+    parser.add_argument("--systems", default=",".join(systems), help="default: all")
+    parser.add_argument("--server", choices=("redis", "valkey"), default="redis")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
+    options = parser.parse_args(arguments)
+    options.systems = options.systems.split(",")
+    if unknown := set(options.systems) - set(systems):
+        parser.error(f"--systems: {', '.join(sorted(unknown))}; known are {', '.join(systems)}")
+    if "bare" not in options.systems:
+        parser.error("--systems must hold bare, which all others are compared with")
+    options.products = options.products or (300 if options.quick else 1500)
+    options.rounds = options.rounds or (2 if options.quick else 5)
+    return options
+
+
+@contextmanager
+def _server(kind: str) -> Iterator[Server]:
+    try:
+        server = Server(kind)
+    except pytest.skip.Exception as missing:
+        raise SystemExit(str(missing)) from None
+    with server:
+        yield server
+
+
+@contextmanager
+def _route(server: Server, delay: float) -> Iterator[tuple[str, Relay | None]]:
+    if not delay:
+        yield server.url, None
+        return
+    with Relay(server.url, delay=delay / 2000) as relay:
+        yield relay.url, relay
+
+
+def _run(column: Column, number: int, site: Site, server: Server) -> Run:
+    server.flush()
+    run = Run(str(column), number)
+    with _route(server, column.delay) as (url, relay):
+        before = _commands(server)
+        begin = time.monotonic()
+        figures = _crawl({"system": column.system, "url": site.url, "redis": url}, run)
+        run.wall = time.monotonic() - begin
+        commands = _commands(server) - before
+    if run.error is None and figures["items"] != site.products:
+        run.error = f"{figures['items']} of {site.products} items, closed with {figures['reason']}"
+    if run.error is None:
+        _fill(run, figures, commands, relay)
+    return run
+
+
+def _fill(run: Run, figures: dict[str, Any], commands: int, relay: Relay | None) -> None:
+    items = run.items = figures["items"]
+    run.lease = figures["lease"]
+    run.rate = items / figures["seconds"]
+    run.cpu_ms_per_item = 1000 * figures["cpu"] / items
+    run.server_commands_per_item = commands / items
+    if relay:
+        run.commands_per_item = relay.commands / items
+        run.roundtrips_per_item = relay.round_trips / items
+    if run.lease:
+        run.own_commands_per_item = run.lease.get("lease/store/commands", 0) / items
+        run.own_roundtrips_per_item = run.lease.get("lease/store/roundtrips", 0) / items
+
+
+def _crawl(order: dict[str, Any], run: Run) -> dict[str, Any]:
+    """Run the child and return its figures; a failure goes to `run.error`."""
+    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.crawl_child", json.dumps(order)]
+    root = Path(__file__).parent.parent
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=TIMEOUT, cwd=root, env=environment
+        )
+    except subprocess.TimeoutExpired:
+        run.error = f"no end within {TIMEOUT} s"
+        return {}
+    try:
+        figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    except (IndexError, ValueError):
+        run.error = next(reversed(done.stderr.strip().splitlines()), f"exit status {done.returncode}")
+        return {}
+    return figures
+
+
+def _commands(server: Server) -> int:
+    with redis.Redis.from_url(server.url) as client:
+        stats = client.info("commandstats")
+    own = {
+        "cmdstat_info",
+        "cmdstat_hello",
+        "cmdstat_client|setinfo",
+        "cmdstat_flushall",
+        "cmdstat_script|flush",
+    }
+    return sum(entry["calls"] for name, entry in stats.items() if name not in own)
+
+
+def _summary(column: Column, runs: Sequence[Run]) -> dict[str, Any]:
+    """Medians over the rounds; the ratio is taken within each round, against bare Scrapy of that round."""
+    own = [run for run in runs if run.column == str(column)]
+    good = [run for run in own if run.error is None]
+    bare = {run.round: run for run in runs if run.column == "bare" and run.error is None}
+    ratios = [run.rate / bare[run.round].rate for run in good if run.round in bare]
+    cpu = [run.cpu_ms_per_item / bare[run.round].cpu_ms_per_item for run in good if run.round in bare]
+    row: dict[str, Any] = {
+        "column": str(column),
+        "budget": column.budget,
+        "failed_runs": len(own) - len(good),
+    }
+    for name in MEASURES:
+        values = [value for run in good if (value := getattr(run, name)) is not None]
+        row[name] = median(values) if values else None
+    row["ratios"] = ratios
+    row["ratio"] = median(ratios) if ratios else None
+    row["cpu_ratio"] = median(cpu) if cpu else None
+    row["within_budget"] = None if column.budget is None or not ratios else row["ratio"] >= column.budget
+    row["errors"] = sorted({run.error for run in own if run.error})
+    return row
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""One crawl in a process of its own, as its JSON argument says; prints one JSON line of figures."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from scrapy import Request, Spider, signals
+from scrapy.crawler import AsyncCrawlerProcess, Crawler
+from scrapy.http import Response
+
+COMMON: dict[str, Any] = {
+    "BOT_NAME": "bench",
+    "CONCURRENT_REQUESTS": 16,
+    "CONCURRENT_REQUESTS_PER_DOMAIN": 16,
+    "CONCURRENT_ITEMS": 10,
+    "DOWNLOAD_DELAY": 0,
+    "LOG_LEVEL": "ERROR",
+    "ROBOTSTXT_OBEY": False,
+    "TELNETCONSOLE_ENABLED": False,
+}
+
+
+def settings_of(system: str, redis_url: str) -> dict[str, Any]:
+    """Return what a user of `system` writes into settings.py."""
+    if system == "scrapy-redis":
+        return {
+            "SCHEDULER": "scrapy_redis.scheduler.Scheduler",
+            "DUPEFILTER_CLASS": "scrapy_redis.dupefilter.RFPDupeFilter",
+            "REDIS_URL": redis_url,
+        }
+    if system == "scrapy-lease":
+        return {"ADDONS": {"scrapy_lease.Addon": 500}, "LEASE_REDIS_URL": redis_url}
+    return {}
+
+
+class Catalogue(Spider):
+    """List pages lead to products; each product page is one item."""
+
+    name = "catalogue"
+
+    def parse(self, response: Response) -> Iterator[Request]:
+        """Follow the products of a list page and the next list page."""
+        yield from response.follow_all(css="a.next", priority=1)
+        yield from response.follow_all(css="a.product", callback=self.parse_product)
+
+    def parse_product(self, response: Response) -> Iterator[dict[str, Any]]:
+        """Yield the product."""
+        yield {
+            "url": response.url,
+            "name": response.css(".name::text").get(),
+            "price": float(response.css(".price::text").get("0")),
+            "stock": int(response.css(".stock::text").get("0")),
+        }
+
+
+class Stopwatch:
+    """Takes wall and CPU time from the engine's start to the last item, and the resident size at the end."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        self.begin = self.last = (0.0, 0.0)
+        self.items = 0
+        self.rss = 0
+        crawler.signals.connect(self._started, signals.engine_started)
+        crawler.signals.connect(self._scraped, signals.item_scraped)
+        crawler.signals.connect(self._closed, signals.spider_closed)
+
+    def _started(self) -> None:
+        self.begin = (time.perf_counter(), time.process_time())
+
+    def _scraped(self) -> None:
+        self.items += 1
+        self.last = (time.perf_counter(), time.process_time())
+
+    def _closed(self) -> None:
+        with open("/proc/self/status") as status:
+            self.rss = next(int(line.split()[1]) for line in status if line.startswith("VmRSS:"))
+
+
+def main() -> None:
+    """Crawl as the JSON argument says: system, url, redis, settings."""
+    order = json.loads(sys.argv[1])
+    settings = COMMON | settings_of(order["system"], order["redis"]) | order.get("settings", {})
+    process = AsyncCrawlerProcess(settings)
+    crawler = process.create_crawler(Catalogue)
+    watch = Stopwatch(crawler)
+    process.crawl(crawler, start_urls=[order["url"]])
+    process.start()
+    found = crawler.stats.get_stats()
+    figures = {
+        "items": watch.items,
+        "seconds": watch.last[0] - watch.begin[0],
+        "cpu": watch.last[1] - watch.begin[1],
+        "rss_kb": watch.rss,
+        "reason": found.get("finish_reason"),
+        "lease": {key: value for key, value in found.items() if key.startswith("lease/")},
+    }
+    print(json.dumps(figures), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,272 @@
+"""What the store costs its server, measured on the server: CPU seconds and bytes, not the client's time.
+
+python -m benchmarks.store [--quick] [leasing] [done] [heartbeat] [backlog]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from benchmarks import report
+from benchmarks.nginx import Site
+from scrapy_lease.payload import from_spec
+from scrapy_lease.store.client import Channel, StoreStats
+from scrapy_lease.store.keys import Namespace
+from scrapy_lease.store.scripts import Entry, Grant, Scripts, Settlement
+from tests.helpers.servers import Server
+
+SLOT = "shop.example"
+SID = "bench-session"
+TTL = 3_600_000
+WAVE = 20_000
+PUSH = 500
+
+
+class Bench:
+    """One open session on a real server, and the server's own account of what it spent."""
+
+    def __init__(self, scripts: Scripts, client: redis.Redis) -> None:
+        self.scripts = scripts
+        self.client = client
+        self._numbers = dict.fromkeys(("push", "lease", "settle"), 0)
+
+    def next(self, verb: str) -> int:
+        """Return the number of the next call of `verb`."""
+        self._numbers[verb] += 1
+        return self._numbers[verb]
+
+    def cpu(self) -> float:
+        """Seconds that the server's main thread has used."""
+        info = self.client.info("cpu")
+        return float(info["used_cpu_user_main_thread"] + info["used_cpu_sys_main_thread"])
+
+    def memory(self) -> int:
+        """Bytes that the server's data and structures take."""
+        return int(self.client.info("memory")["used_memory"])
+
+    def script_calls(self) -> tuple[int, int]:
+        """Return how many scripts the server ran, and the microseconds it spent in them."""
+        stats = self.client.info("commandstats").get("cmdstat_evalsha", {"calls": 0, "usec": 0})
+        return int(stats["calls"]), int(stats["usec"])
+
+    async def push(self, first: int, count: int) -> None:
+        """Push the items numbered from `first`, in batches of the size a node sends."""
+        for begin in range(first, first + count, PUSH):
+            entries = [entry(n) for n in range(begin, min(begin + PUSH, first + count))]
+            answer = await self.scripts.push(SID, self.next("push"), entries)
+            assert answer == "+" * len(entries), f"the server refused a push: {answer[:20]}"
+
+    async def lease(self, want: int) -> list[Grant]:
+        """Lease up to `want` items."""
+        _, grants = await self.scripts.lease(SID, self.next("lease"), want=want, rooms={SLOT: want})
+        return grants
+
+    async def beat(self) -> None:
+        """Renew the session."""
+        await self.scripts.beat(SID, ttl=TTL, node="bench")
+
+    async def complete(self, grants: Sequence[Grant]) -> None:
+        """Report the items as done."""
+        settlements = [Settlement(grant.digest, grant.fence, "done", ("keep",)) for grant in grants]
+        answer = await self.scripts.settle(SID, self.next("settle"), settlements)
+        assert answer == "+" * len(grants), f"the server refused a completion: {answer[:20]}"
+
+
+def entry(number: int) -> Entry:
+    """Return the item `number`: a product page with a callback and its depth."""
+    url = f"https://{SLOT}/products/{number}"
+    payload = from_spec({"url": url, "callback": "parse_product", "meta": {"depth": 2}})
+    return Entry(blake2b(url.encode(), digest_size=16).digest(), SLOT, 0, payload, "auto")
+
+
+async def leasing(server: Server, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Items leased and completed per second of the server's main thread, over the size of a batch."""
+    rows = []
+    for batch in (16, 64, 256, 1000):
+        async with opened(server) as bench:
+            count = WAVE // 4 if options.quick else 5 * WAVE
+            await bench.push(0, count)
+            cpu, (calls, usec) = bench.cpu(), bench.script_calls()
+            done = 0
+            while grants := await bench.lease(batch):
+                await bench.complete(grants)
+                done += len(grants)
+            spent = bench.cpu() - cpu
+            calls, usec = (now - then for now, then in zip(bench.script_calls(), (calls, usec), strict=True))
+            assert done == count, f"{done} of {count} items came out"
+        rows.append({
+            "batch": batch, "items": done, "server_cpu": spent, "rate": done / spent,
+            "script_rate": done / (usec / 1e6), "calls_per_item": calls / done,
+        })  # fmt: skip
+    return rows
+
+
+async def done_bytes(server: Server, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Bytes of the done set per completed item; each was really pushed, leased and completed."""
+    rows = []
+    expected = options.done or (100_000 if options.quick else 10_000_000)
+    async with opened(server, expected) as bench:
+        await finish(bench, 0, 1)
+        base, finished = bench.memory(), 0
+        for target in (expected // 100, expected // 10, expected):
+            while finished < target:
+                await finish(bench, 1 + finished, min(WAVE, target - finished))
+                finished += min(WAVE, target - finished)
+            rows.append({"items": finished, "bytes": (bench.memory() - base) / finished})
+    return rows
+
+
+async def finish(bench: Bench, first: int, count: int) -> None:
+    """Push, lease and complete `count` items."""
+    await bench.push(first, count)
+    while grants := await bench.lease(1000):
+        await bench.complete(grants)
+
+
+async def heartbeat(server: Server, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Microseconds of the server for one heartbeat, over the number of items that the session holds."""
+    rows, held = [], 0
+    beats = 200 if options.quick else 2000
+    async with opened(server) as bench:
+        for target in (10, 1_000, 20_000) if options.quick else (10, 1_000, 100_000, 1_000_000):
+            while held < target:
+                wave = min(WAVE, target - held)
+                await bench.push(held, wave)
+                while grants := await bench.lease(1000):
+                    held += len(grants)
+            await bench.beat()
+            calls, usec = bench.script_calls()
+            for _ in range(beats):
+                await bench.beat()
+            made, spent = (now - then for now, then in zip(bench.script_calls(), (calls, usec), strict=True))
+            assert made == beats, f"{made} scripts ran for {beats} heartbeats"
+            rows.append({"held": held, "microseconds": spent / beats})
+    return rows
+
+
+async def backlog(server: Server, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Resident size of a node after the same crawl, over the number of requests that wait in the backlog."""
+    rows = []
+    with Site(500) as site:
+        for waiting in (1_000, 20_000) if options.quick else (1_000, 100_000, 1_000_000):
+            server.flush()
+            async with opened(server, scope="catalogue", closes=True) as bench:
+                await bench.push(0, waiting)
+            rows.append({"waiting": waiting, **crawl_beside(server, site)})
+    return rows
+
+
+def crawl_beside(server: Server, site: Site) -> dict[str, Any]:
+    """Crawl 300 pages with a backlog that never empties, and return the node's resident size in MB."""
+    settings = {"CLOSESPIDER_ITEMCOUNT": 300}
+    order = {"system": "scrapy-lease", "url": site.url, "redis": server.url, "settings": settings}
+    root = Path(__file__).parent.parent
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "benchmarks.crawl_child", json.dumps(order)],
+        capture_output=True, text=True, timeout=300, cwd=root, env={**os.environ, "PYTHONPATH": str(root)},
+    )  # fmt: skip
+    if done.returncode:
+        raise SystemExit(f"the crawl beside the backlog failed:\n{done.stderr[-2000:]}")
+    figures = json.loads(done.stdout.splitlines()[-1])
+    return {"rss_mb": figures["rss_kb"] / 1024, "items": figures["items"]}
+
+
+@asynccontextmanager
+async def opened(
+    server: Server, expected: int = 10_000_000, scope: str = "bench", closes: bool = False
+) -> AsyncIterator[Bench]:
+    """Open a session that outlives the measurement on an emptied server."""
+    server.flush()
+    channel = Channel(server.url, "the benchmark's server", 60, StoreStats())
+    scripts = Scripts(channel, Namespace("bench").scope(scope, expected_items=expected))
+    client = server.client()
+    try:
+        await scripts.open(SID, ttl=TTL, config="bench", fresh=True, info={"node": "bench"})
+        yield Bench(scripts, client)
+        if closes:
+            await scripts.close(SID)
+    finally:
+        await channel.close()
+
+
+Measurement = Callable[[Server, argparse.Namespace], Coroutine[Any, Any, list[dict[str, Any]]]]
+
+MEASUREMENTS: dict[str, tuple[Measurement, dict[str, str], tuple[str, str]]] = {
+    "leasing": (
+        leasing,
+        {
+            "batch": "batch",
+            "items": "items",
+            "rate": "items per second of server CPU",
+            "script_rate": "items per second inside scripts",
+            "calls_per_item": "script calls per item",
+        },
+        ("batch", "rate"),
+    ),
+    "done": (done_bytes, {"items": "done items", "bytes": "bytes per done item"}, ("items", "bytes")),
+    "heartbeat": (
+        heartbeat,
+        {"held": "items held", "microseconds": "server µs per heartbeat"},
+        ("held", "microseconds"),
+    ),
+    "backlog": (
+        backlog,
+        {"waiting": "waiting requests", "rss_mb": "resident size of a node, MB"},
+        ("waiting", "rss_mb"),
+    ),
+}
+
+
+@contextmanager
+def _server(kind: str) -> Iterator[Server]:
+    try:
+        server = Server(kind)
+    except pytest.skip.Exception as missing:
+        raise SystemExit(str(missing)) from None
+    with server:
+        yield server
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the chosen measurements, each against an emptied server; print and write their tables and plots."""
+    parser = argparse.ArgumentParser(prog="benchmarks.store", description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "what", nargs="*", metavar="MEASUREMENT", help=f"default: all of {', '.join(MEASUREMENTS)}"
+    )
+    parser.add_argument("--quick", action="store_true", help="small sizes: only to see that it works")
+    parser.add_argument(
+        "--done", type=int, metavar="N", help="items of the measurement done (default 10 million)"
+    )
+    parser.add_argument("--server", choices=("redis", "valkey"), default="redis")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
+    options = parser.parse_args(arguments)
+    if unknown := set(options.what) - MEASUREMENTS.keys():
+        parser.error(f"{', '.join(sorted(unknown))}: known are {', '.join(MEASUREMENTS)}")
+    for name in options.what or MEASUREMENTS:
+        measure, headings, (x, y) = MEASUREMENTS[name]
+        with _server(options.server) as server:
+            rows = asyncio.run(measure(server, options))
+            environment = report.environment() | {
+                "server": f"{options.server} {server.info('server')['redis_version']}"
+            }
+        report.write(options.out, name, {"quick": options.quick, "environment": environment, "rows": rows})
+        report.table(options.out, name, rows, headings)
+        report.plot_series(options.out, name, rows, x, y, (headings[x], headings[y]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

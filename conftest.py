@@ -1,0 +1,62 @@
+"""Lets tests that drive the Twisted reactor and tests that run an event loop of their own share one session.
+
+pytest-twisted keeps the reactor's loop marked as running in the main thread, in which `asyncio.run` is then
+refused. Here only tests and fixtures that ask for the reactor see it. The teardown of a plain fixture does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import pytest_twisted
+
+
+@contextmanager
+def _no_running_loop() -> Iterator[None]:
+    running = asyncio._get_running_loop()
+    asyncio._set_running_loop(None)
+    try:
+        yield
+    finally:
+        asyncio._set_running_loop(running)
+
+
+def _asks_for_reactor(function: Any) -> bool:
+    tested = getattr(getattr(function, "hypothesis", None), "inner_test", function)
+    return pytest_twisted._get_mark(tested) is not None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: Any) -> Generator[None, Any, Any]:
+    """Sets a plain fixture up outside of the reactor's loop."""
+    if _asks_for_reactor(fixturedef.func):
+        return (yield)
+    with _no_running_loop():
+        return (yield)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Runs a plain test outside of the reactor's loop."""
+    test = pyfuncitem.obj
+    if _asks_for_reactor(test):
+        return None
+    if inspect.iscoroutinefunction(test):
+        pytest.fail("decorate with @pytest_twisted.ensureDeferred, or call asyncio.run in a plain test")
+    with _no_running_loop():
+        result = test(**{name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames})
+    if result is not None:
+        pytest.fail(f"the test returned {result!r}, which nobody would look at")
+    return True
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks `server` each test whose fixtures start the server that SCRAPY_LEASE_TEST_SERVER names."""
+    for item in items:
+        if "server_kind" in getattr(item, "fixturenames", ()):
+            item.add_marker("server")

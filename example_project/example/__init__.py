@@ -1,0 +1,1 @@
+"""A Scrapy project that shows scrapy-lease, and the local shop that it crawls."""

@@ -1,0 +1,1 @@
+"""The spiders: each number adds one idea to the one before."""

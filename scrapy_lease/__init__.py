@@ -1,0 +1,13 @@
+"""scrapy-lease: many hosts crawl together, and each shared thing is a lease.
+
+The way of a request: ``intake`` takes it from the engine and makes it an entry; a turn of ``backlog.redis`` pushes it
+and leases what is next; ``tries`` holds it ready; ``scheduler`` hands it to the engine when its download slot can send
+it; ``gate`` lets it through to the download handler while the session is confirmed; ``outcomes`` tells what became of
+it; ``leases.items`` says what that means; the next turn settles it.
+"""
+
+from scrapy_lease.addon import Addon
+from scrapy_lease.public import Lease, complete, lease_of
+
+__all__ = ["Addon", "Lease", "complete", "lease_of"]
+__version__ = "0.1.0"

@@ -1,0 +1,138 @@
+"""Puts each component at its place: the one line that a project needs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Self
+
+from scrapy.crawler import Crawler
+from scrapy.settings import SETTINGS_PRIORITIES, BaseSettings
+from scrapy.utils.misc import load_object
+from scrapy.utils.python import global_object_name
+from scrapy.utils.reactor import is_asyncio_reactor_installed, is_reactor_installed
+from twisted.internet.asyncioreactor import AsyncioSelectorReactor
+
+from scrapy_lease.exceptions import SettingsError
+from scrapy_lease.settings import LeaseSettings, takes_no_leases
+
+logger = logging.getLogger(__name__)
+
+SCHEDULER = "scrapy_lease.scheduler.LeaseScheduler"
+COMPONENTS = {
+    "EXTENSIONS": {"scrapy_lease.extension.LeaseExtension": 0},
+    "DOWNLOADER_MIDDLEWARES": {
+        "scrapy_lease.middlewares.downloader.TrackMiddleware": -1000,
+        "scrapy_lease.middlewares.downloader.GuardMiddleware": 950,
+    },
+    "SPIDER_MIDDLEWARES": {
+        "scrapy_lease.middlewares.start.StartMiddleware": 5,
+        "scrapy_lease.middlewares.spider.OuterMiddleware": 10,
+        "scrapy_lease.middlewares.spider.InnerMiddleware": 1000,
+    },
+}
+_ADDON_PRIORITY = SETTINGS_PRIORITIES["addon"]
+
+
+class Addon:
+    """``ADDONS = {"scrapy_lease.Addon": 500}``: checks the settings and installs what they turn on.
+
+    Refusing is one ERROR record that says everything, then SettingsError, with which Scrapy exits 1. The
+    download handlers are left to `gate_handlers`, because a later add-on may still change them.
+    """
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        return cls(crawler)
+
+    def update_settings(self, settings: BaseSettings) -> None:
+        """Check all values; install the components unless they are off or the command takes no leases."""
+        try:
+            if self._is_wanted():
+                _check_reactor(settings)
+                _install(settings)
+        except SettingsError as error:
+            logger.error("%s", error, extra={"crawler": self._crawler})
+            raise
+
+    def _is_wanted(self) -> bool:
+        lease = LeaseSettings.from_crawler(self._crawler)
+        if takes_no_leases(self._crawler):
+            return False
+        for name, on in (("LEASE_ENABLED", lease.enabled), ("LEASE_ITEMS_ENABLED", lease.items_enabled)):
+            if not on:
+                message = "%s is False: this crawl leases nothing and shares nothing with other hosts"
+                logger.warning(message, name, extra={"crawler": self._crawler})
+                return False
+        return True
+
+
+def gate_handlers(settings: BaseSettings, handler_for: Callable[[str, Any], type]) -> None:
+    """Put ``handler_for(scheme, original)`` in the place of each enabled download handler.
+
+    Call it once, when an extension is built: then add-ons and the defaults of the reactorless mode have had
+    their say, and settings are not frozen yet (TypeError if they are). *original* is a class or its path.
+    """
+    name = "DOWNLOAD_HANDLERS"
+    handlers = settings.getwithbase(name)
+    for scheme, original in tuple(handlers.items()):
+        if original is not None:
+            handlers.set(scheme, handler_for(scheme, original), handlers.getpriority(scheme) or 0)
+    settings.set(name, handlers, max(settings.getpriority(name) or 0, handlers.maxpriority()))
+
+
+def _install(settings: BaseSettings) -> None:
+    _check_scheduler(settings)
+    settings.set("SCHEDULER", SCHEDULER, "addon")
+    for name, components in COMPONENTS.items():
+        for path, order in components.items():
+            _place(settings, name, path, order)
+
+
+def _place(settings: BaseSettings, name: str, path: str, order: int) -> None:
+    components = settings.getdict(name)
+    for key, chosen in components.items():
+        if _path_of(key) != path:
+            continue
+        if chosen is None:
+            raise SettingsError(
+                f"{name} = {{{path!r}: None}} takes a part out that the others need; "
+                "set LEASE_ENABLED = False to turn scrapy-lease off"
+            )
+        return
+    priority = max(settings.getpriority(name) or 0, _ADDON_PRIORITY)
+    settings.set(name, {**components, path: order}, priority)
+
+
+def _path_of(component: object) -> str:
+    return component if isinstance(component, str) else global_object_name(component)
+
+
+def _check_scheduler(settings: BaseSettings) -> None:
+    chosen = settings["SCHEDULER"]
+    if settings.getpriority("SCHEDULER") and _path_of(chosen) != SCHEDULER:
+        raise SettingsError(
+            f"SCHEDULER = {chosen!r}: this version of scrapy-lease works with its own scheduler only; "
+            "take SCHEDULER out of the settings, or set LEASE_ENABLED = False"
+        )
+
+
+def _check_reactor(settings: BaseSettings) -> None:
+    if not settings.getbool("TWISTED_REACTOR_ENABLED"):
+        return
+    chosen = settings["TWISTED_REACTOR"]
+    if chosen:
+        # A reactor that cannot be loaded is another one too; Scrapy would only tell later, by a traceback.
+        with suppress(Exception):
+            if issubclass(load_object(chosen), AsyncioSelectorReactor):
+                return
+    elif is_reactor_installed() and is_asyncio_reactor_installed():
+        return
+    raise SettingsError(
+        f"TWISTED_REACTOR = {chosen!r}: scrapy-lease needs the asyncio reactor; take TWISTED_REACTOR out of "
+        f"the settings, or set it to '{global_object_name(AsyncioSelectorReactor)}'"
+    )

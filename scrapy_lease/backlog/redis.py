@@ -1,0 +1,361 @@
+"""The crash-safe backlog in Redis that all hosts share, as one node works on it.
+
+One background task makes *turns*: each pushes what was discovered, settles what is over and leases what the window
+lacks, in one pipeline. Nothing else waits for the store. A call that got no answer is kept and repeated as the same
+call, so a turn may fail at any point. Two rules give the order:
+
+- an item is settled only in a turn after the pushes of everything it led to were answered (the ledger sees to it);
+- after a loss, what was under way is finished under the old session, whose records still name it, before a new one is
+  opened and given back what nobody took.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
+
+from scrapy_lease.exceptions import SessionLost, StoreRefused, StoreUnavailable
+from scrapy_lease.leases.items import Hold, Ledger, Settled
+from scrapy_lease.leases.session import Session
+from scrapy_lease.store.scripts import Entry, GenerationChanged, Grant, Scripts, Settlement, Standing
+
+logger = logging.getLogger(__name__)
+
+#: Most entries and settlements of one call: some milliseconds of the server's time.
+BATCH = 300
+#: Seconds for which a push or settlement may wait for company.
+LINGER = 0.05
+#: Seconds between turns while nothing happens here; whoever waits for a takeover calls at least once a second.
+IDLE = 1.0
+#: Seconds of acknowledged writes that a server which syncs its file every second may have lost when it comes back.
+TAIL = 3.0
+
+W = TypeVar("W")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A request on its way into the backlog; *parent*: the hold whose response led to it."""
+
+    entry: Entry
+    parent: Hold | None
+
+
+class Owner(Protocol):
+    """Who uses the backlog: the scheduler."""
+
+    def outgoing(self, limit: int) -> list[Outgoing]:
+        """Return up to *limit* requests to be pushed."""
+
+    def wanted(self) -> tuple[int, dict[str, int]]:
+        """Return how many leases are wanted, and the room of each download slot that has some."""
+
+    def pushed(self, outgoing: Outgoing, reply: str) -> None:
+        """The push of one request was answered: ``+``, ``=`` or ``.`` as in ``push.lua``."""
+
+    def granted(self, grants: Sequence[Grant]) -> None:
+        """These items are leased to this session now."""
+
+    def settled(self, settled: Settled, reply: str) -> None:
+        """A settlement was answered: ``+``, ``!`` or ``-`` as in ``settle.lua``."""
+
+    def regained(self, holds: Sequence[Hold]) -> None:
+        """The session was lost; these items are held again, under its new epoch."""
+
+    def lost(self, holds: Sequence[Hold]) -> None:
+        """These items are another session's now."""
+
+    def stands(self, standing: Standing) -> None:
+        """How the run stands, told after each turn."""
+
+    def refused(self, error: Exception) -> None:
+        """The store will never do what this crawl needs."""
+
+
+class _Lane(Generic[W, R]):
+    """Calls of one verb: the next is made when the last was answered; one without an answer is repeated as it was."""
+
+    def __init__(self, verb: str, session: Session, send: Callable[[str, int, W], Awaitable[R]]) -> None:
+        self._verb = verb
+        self._session = session
+        self._send = send
+        self._unanswered: tuple[int, W] | None = None
+
+    @property
+    def is_free(self) -> bool:
+        return self._unanswered is None
+
+    async def run(self, make: Callable[[], W | None]) -> tuple[W, R] | None:
+        if self._unanswered is None:
+            work = make()
+            if work is None:
+                return None
+            self._unanswered = (self._session.number(self._verb), work)
+        number, work = self._unanswered
+        reply = await self._send(self._session.sid, number, work)
+        self._unanswered = None
+        return work, reply
+
+    def forget(self) -> None:
+        """The session is another one: what was under way is void."""
+        self._unanswered = None
+
+
+class RedisBacklog:
+    """See the module's docstring.
+
+    :param deaths: sessions that may die with an item before it is dead.
+    :param policy: ``refetch`` or ``park``: what becomes of items that a dead session may have sent.
+    """
+
+    def __init__(
+        self, scripts: Scripts, session: Session, ledger: Ledger, owner: Owner, *, deaths: int, policy: str
+    ) -> None:
+        self.standing: Standing | None = None
+        self.reclaimed = 0
+        self._scripts = scripts
+        self._session = session
+        self._ledger = ledger
+        self._owner = owner
+        self._deaths = deaths
+        self._policy = policy
+        self._push: _Lane[list[Outgoing], str] = _Lane("push", session, self._send_push)
+        self._settle: _Lane[list[Settled], str] = _Lane("settle", session, self._send_settle)
+        self._lease: _Lane[tuple[int, dict[str, int]], tuple[Standing, list[Grant]]] = _Lane(
+            "lease", session, self._send_lease
+        )
+        self._report: _Lane[list[Hold], list[int]] = _Lane("report", session, self._send_report)
+        #: The session that the records of our holds name.
+        self._holder = session.sid
+        #: What was acknowledged lately, for a server that comes back without its last writes.
+        self._recent: deque[tuple[float, list[Entry], list[Settled]]] = deque()
+        self._answered = 0.0
+        self._wake = asyncio.Event()
+        self._nudge: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._stopping = False
+        self._quiet = 0.0
+
+    @property
+    def is_clear(self) -> bool:
+        """Is nothing of this process on its way to the store?"""
+        return self._push.is_free and self._settle.is_free and not self._ledger.outbox
+
+    def start(self) -> None:
+        """Begin to make turns; the session is open."""
+        self._holder = self._session.sid
+        self._task = asyncio.ensure_future(self._run())
+
+    def wake(self) -> None:
+        """Make a turn now (after the one under way)."""
+        self._wake.set()
+
+    def nudge(self) -> None:
+        """Make a turn soon: within :data:`LINGER`."""
+        if self._nudge is None:
+            self._nudge = asyncio.get_running_loop().call_later(LINGER, self._nudged)
+
+    async def stop(self) -> None:
+        """Make no more turns by itself; :meth:`flush` still does."""
+        self._stopping = True
+        self.wake()
+        if self._nudge is not None:
+            self._nudge.cancel()
+        if self._task is not None:
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def flush(self) -> bool:
+        """Make one turn without leasing; True: nothing is left to be sent. Store errors pass through."""
+        await self._exchange()
+        return self.is_clear
+
+    async def _run(self) -> None:
+        failures = 0
+        while not self._stopping:
+            await self._sleep(self._pause(failures))
+            if self._stopping:
+                break
+            try:
+                await self._turn()
+                failures = 0
+            except StoreUnavailable:
+                failures += 1
+            except StoreRefused as error:
+                self._owner.refused(error)
+                failures += 1
+            except Exception:
+                logger.exception("A turn of the backlog failed; it is made again")
+                failures += 1
+
+    def _pause(self, failures: int) -> float:
+        if failures:
+            self._wake.clear()
+            return min(0.1 * 2.0**failures, 1.0) * random.uniform(0.75, 1.25)
+        return self._quiet
+
+    async def _sleep(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+        self._wake.clear()
+
+    def _nudged(self) -> None:
+        self._nudge = None
+        self.wake()
+
+    async def _turn(self) -> None:
+        try:
+            if self._session.is_lost or self._holder != self._session.sid:
+                await self._recover()
+            busy = await self._exchange(lease=True)
+        except GenerationChanged:
+            await self._report_all()
+            self.wake()
+            return
+        except SessionLost:
+            self._session.lose()
+            self.wake()
+            return
+        standing = self.standing
+        if standing is not None:
+            if standing.expired and standing.expired != self._session.sid:
+                await self.reclaim(standing.expired)
+            self._owner.stands(standing)
+        self._quiet = LINGER if busy else min(IDLE, max(self._quiet * 2, LINGER))
+
+    async def _exchange(self, *, lease: bool = False) -> bool:
+        """Push, settle and lease in one pipeline; True: something came of it."""
+        lanes: list[Awaitable[Any]] = [
+            self._push.run(lambda: self._owner.outgoing(BATCH) or None),
+            self._settle.run(lambda: self._ledger.take_outbox(BATCH) or None),
+        ]
+        if lease:
+            lanes.append(self._lease.run(self._owner.wanted))
+        pushed, settled, *leased = await asyncio.gather(*lanes, return_exceptions=True)
+        if isinstance(pushed, tuple):
+            self._pushed(*pushed)
+        if isinstance(settled, tuple):
+            self._settled(*settled)
+        granted = 0
+        if leased and isinstance(leased[0], tuple):
+            self._answered = time.monotonic()
+            _, (self.standing, grants) = leased[0]
+            granted = len(grants)
+            if grants:
+                self._owner.granted(grants)
+        for result in (pushed, settled, *leased):
+            if isinstance(result, BaseException):
+                raise result
+        return bool(pushed or settled or granted)
+
+    def _pushed(self, batch: list[Outgoing], replies: str) -> None:
+        self._remember([outgoing.entry for outgoing in batch], [])
+        for outgoing, reply in zip(batch, replies, strict=True):
+            self._owner.pushed(outgoing, reply)
+
+    def _settled(self, batch: list[Settled], replies: str) -> None:
+        self._remember([], batch)
+        for settled, reply in zip(batch, replies, strict=True):
+            self._owner.settled(settled, reply)
+
+    async def reclaim(self, sid: str) -> None:
+        """Take what the session *sid*, which is over, still holds back into the backlog."""
+        left = 1
+        while left > 0:
+            moved, left = await self._scripts.reclaim(sid, deaths=self._deaths, policy=self._policy)
+            self.reclaimed += moved
+        self.wake()
+
+    # after a loss
+
+    async def _recover(self) -> None:
+        """Finish under the lost session what it had under way; open another and take back what nobody took."""
+        if self._session.is_lost:
+            if self._holder == self._session.sid:
+                await self._finish_old()
+            await self._session.open(self._scripts)
+            for lane in (self._push, self._settle, self._lease, self._report):
+                lane.forget()
+            logger.warning(
+                "Session %s was lost; this crawl goes on as %s", self._session.previous, self._session.sid
+            )
+        await self._report_all()
+        self._holder = self._session.sid
+
+    async def _finish_old(self) -> None:
+        while not (self._push.is_free and self._settle.is_free and not self._ledger.outbox):
+            await self._answer_unanswered()
+            settled = await self._settle.run(lambda: self._ledger.take_outbox(BATCH) or None)
+            if settled is not None:
+                self._settled(*settled)
+
+    async def _answer_unanswered(self) -> None:
+        pushed = await self._push.run(lambda: None)
+        if pushed is not None:
+            self._pushed(*pushed)
+        settled = await self._settle.run(lambda: None)
+        if settled is not None:
+            self._settled(*settled)
+
+    async def _report_all(self) -> None:
+        """Say what this process holds; afterwards the store and the ledger agree."""
+        changed = self._holder != self._session.sid
+        recent = [] if changed else [part for part in self._recent if part[0] > self._answered - TAIL]
+        if not changed:
+            await self._answer_unanswered()
+            await self._push_again([entry for _, entries, _ in recent for entry in entries])
+        reported = await self._report.run(lambda: list(self._ledger))
+        assert reported is not None
+        kept, lost = [], []
+        for hold, fence in zip(*reported, strict=True):
+            (kept if fence else lost).append(hold)
+            hold.fence, hold.epoch = fence or hold.fence, self._session.epoch if fence else hold.epoch
+        for _, _, settled in recent:
+            if settled:
+                await self._settle.run(partial(list, settled))
+        if changed:
+            self._owner.regained(kept)
+        if lost:
+            self._owner.lost(lost)
+
+    async def _push_again(self, entries: list[Entry]) -> None:
+        held = [Entry(hold.digest, hold.slot, 0, hold.payload, hold.mark) for hold in self._ledger]
+        everything = held + entries
+        for first in range(0, len(everything), BATCH):
+            await self._scripts.push("", 0, everything[first : first + BATCH])
+
+    def _remember(self, entries: list[Entry], settled: list[Settled]) -> None:
+        self._answered = time.monotonic()
+        self._recent.append((self._answered, entries, settled))
+        while self._answered - self._recent[0][0] > TAIL:
+            self._recent.popleft()
+
+    # what the lanes send
+
+    async def _send_push(self, sid: str, n: int, batch: list[Outgoing]) -> str:
+        return await self._scripts.push(sid, n, [outgoing.entry for outgoing in batch])
+
+    async def _send_settle(self, sid: str, n: int, batch: list[Settled]) -> str:
+        return await self._scripts.settle(sid, n, [_settlement(settled) for settled in batch])
+
+    async def _send_lease(self, sid: str, n: int, ask: tuple[int, dict[str, int]]) -> tuple[Standing, list[Grant]]:
+        want, rooms = ask
+        return await self._scripts.lease(sid, n, want=want, rooms=rooms)
+
+    async def _send_report(self, sid: str, n: int, holds: list[Hold]) -> list[int]:
+        previous = self._holder if self._holder != sid else ""
+        return await self._scripts.report(sid, n, [(hold.digest, hold.fence) for hold in holds], previous=previous)
+
+
+def _settlement(settled: Settled) -> Settlement:
+    return Settlement(settled.hold.digest, settled.hold.fence, settled.verb, settled.args)

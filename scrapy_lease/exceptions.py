@@ -1,0 +1,54 @@
+"""The errors that scrapy-lease raises: all of them are a `LeaseError`."""
+
+from __future__ import annotations
+
+
+class LeaseError(Exception):
+    """Anything that scrapy-lease cannot or must not do."""
+
+
+class SettingsError(LeaseError, ValueError):
+    """Settings with which a crawl must not start: the message names each, its value and what is allowed."""
+
+
+class StoreError(LeaseError):
+    """The store, or the way to it, did not do what it was asked."""
+
+
+class StoreUnavailable(StoreError):
+    """The store does not answer; it may later, so waiting is an answer."""
+
+
+class EmbeddedServerError(StoreUnavailable):
+    """The embedded server cannot be started, found or kept alive."""
+
+
+class StoreRefused(StoreError):
+    """The store answers but cannot be used as it is; waiting does not help.
+
+    Its version, password or eviction policy is wrong, or the sessions at work there are configured otherwise.
+    """
+
+
+class SessionLost(LeaseError):
+    """This process's session has expired in the store: nothing that it held is its own any more."""
+
+
+class LeaseLost(LeaseError):
+    """This session no longer holds the lease in question: it was taken over, given up or never granted."""
+
+
+class PayloadError(LeaseError):
+    """A request cannot be turned into its stored form, or back."""
+
+
+class Unserialisable(PayloadError):
+    """A request holds something that cannot be stored; it stays with this node."""
+
+
+class CorruptPayload(PayloadError):
+    """A stored request cannot be read: damaged, hostile, or of a version that this one does not know."""
+
+
+class UnknownCallback(PayloadError):
+    """A stored request names a callback or errback that this node's spider does not have."""

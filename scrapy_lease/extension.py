@@ -1,0 +1,28 @@
+"""Builds the parts of a crawl before its first request, and puts the gate before its download handlers."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from scrapy.crawler import Crawler
+
+from scrapy_lease.addon import gate_handlers
+from scrapy_lease.gate import handler_for
+from scrapy_lease.runtime import Runtime
+
+
+class LeaseExtension:
+    """Refuses to start here: an extension is the first component that Scrapy builds with all settings known."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        runtime = Runtime.of(crawler)
+        gate_handlers(crawler.settings, handler_for)
+        runtime.is_gated = True
+        return cls(runtime)
+
+    def __repr__(self) -> str:
+        return f"<LeaseExtension of {self._runtime}>"

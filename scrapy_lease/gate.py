@@ -1,0 +1,139 @@
+"""The last synchronous moment before a download handler.
+
+A downloader middleware is not the moment of sending: behind it, a slot's queue may hold a request longer than a
+session lives. So each configured download handler is wrapped: a leased request passes only while its session is
+confirmed at that instant, and its download is cut off when the session no longer is. What did not pass goes back to
+the scheduler (:class:`~scrapy_lease.middlewares.downloader.GuardMiddleware` turns :class:`LeaseLost` into that).
+
+What it cannot do: stop a process that is frozen between this check and the socket.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Self
+
+from scrapy import Request
+from scrapy.core.downloader.handlers import DownloadHandlerProtocol
+from scrapy.crawler import Crawler
+from scrapy.http import Response
+from scrapy.utils.misc import build_from_crawler, load_object
+
+from scrapy_lease.exceptions import LeaseLost
+from scrapy_lease.leases.session import Session
+
+logger = logging.getLogger(__name__)
+
+
+class Gate:
+    """Decides what may be sent, and cuts off what may no longer be under way.
+
+    The scheduler sets ``is_leased(request)``: whether it handed the request out; ``may_send(request)``: whether the
+    lease still stands; ``on_sent(request)``: called for each leased request that passes.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.is_leased: Callable[[Request], bool] = lambda request: False
+        self.may_send: Callable[[Request], bool] = lambda request: False
+        self.on_sent: Callable[[Request], None] = lambda request: None
+        self._under_way: dict[Request, asyncio.Task[object]] = {}
+        self._cut_off: set[Request] = set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __repr__(self) -> str:
+        return f"<Gate: {len(self._under_way)} leased downloads under way>"
+
+    def enter(self, request: Request) -> None:
+        """Let *request* pass, in the task that downloads it.
+
+        :raises LeaseLost: the session is not confirmed at this instant, or the lease is gone.
+        """
+        if not self._session.is_confirmed or not self.may_send(request):
+            raise LeaseLost(f"{request} is not sent: the lease of its item is not certain at this moment")
+        task = asyncio.current_task()
+        assert task is not None
+        self._under_way[request] = task
+        self.on_sent(request)
+        if self._timer is None:
+            self._watch()
+
+    def is_cut_off(self, request: Request) -> bool:
+        """Was the download of *request* cut off here?"""
+        return request in self._cut_off
+
+    def leave(self, request: Request) -> None:
+        """The download of *request* has ended."""
+        self._under_way.pop(request, None)
+        self._cut_off.discard(request)
+
+    def cut(self, request: Request) -> None:
+        """Cut off the download of *request*, if it is under way."""
+        task = self._under_way.get(request)
+        if task is not None and request not in self._cut_off:
+            self._cut_off.add(request)
+            task.cancel()
+
+    def close(self) -> None:
+        """Watch no longer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _watch(self) -> None:
+        """Cut everything off once the session is not confirmed; look again when it would not be."""
+        self._timer = None
+        if not self._under_way:
+            return
+        if not self._session.is_confirmed:
+            logger.info("Cutting off %d downloads: the session is not confirmed", len(self._under_way))
+            for request in list(self._under_way):
+                self.cut(request)
+            return
+        wait = max(0.02, self._session.confirmed_for)
+        self._timer = asyncio.get_running_loop().call_later(wait, self._watch)
+
+
+class GatedHandler:
+    """A download handler of Scrapy with the gate in front; requests that nobody leased pass untouched."""
+
+    lazy = True
+    original: Any
+
+    def __init__(self, handler: DownloadHandlerProtocol, gate: Gate) -> None:
+        self._handler = handler
+        self._gate = gate
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        from scrapy_lease.runtime import Runtime
+
+        return cls(build_from_crawler(load_object(cls.original), crawler), Runtime.of(crawler).gate)
+
+    async def download_request(self, request: Request) -> Response:
+        gate = self._gate
+        if not gate.is_leased(request):
+            return await self._handler.download_request(request)
+        gate.enter(request)
+        try:
+            return await self._handler.download_request(request)
+        except asyncio.CancelledError:
+            # A CancelledError that leaves a download hangs Scrapy for ever; only what cuts off here becomes ordinary.
+            task = asyncio.current_task()
+            if task is None or not gate.is_cut_off(request):
+                raise
+            task.uncancel()
+            raise LeaseLost(f"{request} was cut off: its session is not confirmed any more") from None
+        finally:
+            gate.leave(request)
+
+    async def close(self) -> None:
+        await self._handler.close()
+
+
+def handler_for(scheme: str, original: Any) -> type[GatedHandler]:
+    """Return a gated handler class for *scheme* around *original*, a handler class or its path."""
+    cls = load_object(original)
+    return type(f"Gated{cls.__name__}", (GatedHandler,), {"original": original, "lazy": getattr(cls, "lazy", True)})

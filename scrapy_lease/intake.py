@@ -1,0 +1,161 @@
+"""Requests on their way into the backlog: from the engine's call to an entry for the store.
+
+The engine's call only appends here; keys and payloads are made in a later turn, some milliseconds' worth at a time.
+Until the push of a request is answered, the item whose response led to it is not done.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from scrapy import Request
+
+from scrapy_lease.backlog.redis import Outgoing
+from scrapy_lease.exceptions import LeaseError, Unserialisable
+from scrapy_lease.leases.items import Hold, Ledger, Verdict
+from scrapy_lease.meta import ItemKeys, digest_of, done_ttl, explicit_key
+from scrapy_lease.payload import Codec
+from scrapy_lease.stats import Stats
+from scrapy_lease.store.scripts import Entry
+
+logger = logging.getLogger(__name__)
+
+#: Seconds of one turn that may be spent making entries: the reactor has other work.
+BUDGET = 0.005
+
+
+class Arrival(NamedTuple):
+    """A request as the engine gave it; *occurrence*: the how-manieth of its kind from start(), 0 if not from start()."""
+
+    request: Request
+    parent: Hold | None
+    occurrence: int
+
+
+class Owner(Protocol):
+    """Who uses the intake: the scheduler."""
+
+    def keep(self, request: Request, parent: Hold | None) -> None:
+        """*request* stays with this node: it continues *parent*, or cannot be stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a request is in the backlog: its digest, whether and how long its mark counts."""
+
+    digest: bytes
+    mark: str
+
+
+class Intake:
+    """See the module's docstring.
+
+    :param slot_of: gives the download slot of a request.
+    :param done_ttl: seconds for which a mark counts where the request says nothing else; 0: for ever.
+    """
+
+    def __init__(
+        self,
+        owner: Owner,
+        ledger: Ledger,
+        codec: Codec,
+        keys: ItemKeys,
+        slot_of: Callable[[Request], str],
+        stats: Stats,
+        done_ttl: int,
+    ) -> None:
+        self._owner = owner
+        self._ledger = ledger
+        self._codec = codec
+        self._keys = keys
+        self._slot_of = slot_of
+        self._stats = stats
+        self._done_ttl = done_ttl
+        self._arrivals: dict[Request, Arrival] = {}
+        self._is_warned = False
+
+    def __len__(self) -> int:
+        return len(self._arrivals)
+
+    def __repr__(self) -> str:
+        return f"<Intake: {len(self._arrivals)} requests waiting to be pushed>"
+
+    def add(self, request: Request, parent: Hold | None, occurrence: int) -> None:
+        """Take *request* in; *parent* is not done before it is safe."""
+        if request in self._arrivals:
+            request = request.copy()
+        if parent is not None:
+            self._ledger.child_queued(parent)
+        self._arrivals[request] = Arrival(request, parent, occurrence)
+
+    def claim(self, request: Request) -> bool:
+        """Take *request* out again, because it continues an item; False: it is not here."""
+        arrival = self._arrivals.pop(request, None)
+        if arrival is None:
+            return False
+        if arrival.parent is not None:
+            self._ledger.child_safe(arrival.parent)
+        return True
+
+    def outgoing(self, limit: int) -> list[Outgoing]:
+        """Make the entries of some of the requests, oldest first, for as long as :data:`BUDGET` allows."""
+        entries: list[Outgoing] = []
+        until = time.monotonic() + BUDGET
+        while self._arrivals and len(entries) < limit and time.monotonic() < until:
+            arrival = self._arrivals.pop(next(iter(self._arrivals)))
+            entry = self._entry_of(arrival)
+            if entry is not None:
+                entries.append(Outgoing(entry, arrival.parent))
+        return entries
+
+    def _entry_of(self, arrival: Arrival) -> Entry | None:
+        request, parent, _ = arrival
+        try:
+            identity = self._identify(arrival)
+            if parent is not None and identity.digest == parent.digest:
+                self._keep(request, parent)
+                return None
+            ttl = done_ttl(request)
+            return Entry(
+                identity.digest,
+                self._slot_of(request),
+                request.priority,
+                self._codec.encode(request),
+                identity.mark,
+                self._done_ttl if ttl is None else ttl,
+            )
+        except Unserialisable as error:
+            self._stats.count("queue/local_only")
+            if not self._is_warned:
+                self._is_warned = True
+                logger.warning("A request stays with this node because it cannot be stored: %s", error)
+            self._keep(request, parent)
+        except LeaseError as error:
+            self._refuse(request, parent, error)
+        return None
+
+    def _identify(self, arrival: Arrival) -> Identity:
+        request, _, occurrence = arrival
+        key = self._keys.key_of(request, is_start=bool(occurrence), occurrence=max(0, occurrence - 1))
+        if key is None:
+            return Identity(secrets.token_bytes(16), "none")
+        # A start request that is fetched each run although it may be known is marked for its run only.
+        once_a_run = occurrence and request.dont_filter and explicit_key(request) is None
+        return Identity(digest_of(key), "run" if once_a_run else "auto")
+
+    def _keep(self, request: Request, parent: Hold | None) -> None:
+        self._owner.keep(request, parent)
+        if parent is not None:
+            self._ledger.child_safe(parent)
+
+    def _refuse(self, request: Request, parent: Hold | None, error: LeaseError) -> None:
+        """Without a key nothing may be fetched: it is a fault of the item that led to the request."""
+        logger.error("%s is not fetched: %s", request, error)
+        if parent is not None:
+            parent.judge(Verdict.FAILED, "item_key", str(error))
+            self._ledger.child_safe(parent)

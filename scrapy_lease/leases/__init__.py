@@ -1,0 +1,1 @@
+"""The heart: sessions, leases and what becomes of them. Knows neither Scrapy nor Redis."""

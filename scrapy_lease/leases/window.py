@@ -1,0 +1,86 @@
+"""The few leased requests a node holds ready for its downloader.
+
+They wait by download slot. :meth:`Window.take` hands out, of the slots that can send now, the best request: highest
+priority, then the one that came first. No slot may hold more than three quarters of what the others leave free, so
+that one slow or limited host never fills the window while others wait.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Window(Generic[T]):
+    """See the module's docstring.
+
+    :param size: how many requests are held ready.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._slots: dict[str, list[tuple[int, int, T]]] = {}
+        self._later = itertools.count()
+        self._sooner = itertools.count(-1, -1)
+        self._total = 0
+
+    def __len__(self) -> int:
+        return self._total
+
+    def __iter__(self) -> Iterator[T]:
+        return (entry for heap in self._slots.values() for _, _, entry in heap)
+
+    def __repr__(self) -> str:
+        return f"<Window {self._total}/{self.size} in {len(self._slots)} slots>"
+
+    def put(self, slot: str, priority: int, entry: T, *, again: bool = False) -> None:
+        """Add *entry*; *again*: it was out already and goes before the others of its priority."""
+        rank = next(self._sooner) if again else next(self._later)
+        heapq.heappush(self._slots.setdefault(slot, []), (-priority, rank, entry))
+        self._total += 1
+
+    def take(self, can_send: Callable[[str], bool]) -> T | None:
+        """Remove and return the best entry of the slots that can send; None if there is none."""
+        best = min(
+            ((heap[0][:2], slot) for slot, heap in self._slots.items() if can_send(slot)), default=None
+        )
+        if best is None:
+            return None
+        slot = best[1]
+        heap = self._slots[slot]
+        entry = heapq.heappop(heap)[2]
+        self._total -= 1
+        if not heap:
+            del self._slots[slot]
+        return entry
+
+    def wanted(self) -> tuple[int, dict[str, int]]:
+        """Return how many more entries fit, and how many more each slot that is here may take."""
+        free = max(0, self.size - self._total)
+        rooms = {}
+        for slot, heap in self._slots.items():
+            others = self._total - len(heap)
+            rooms[slot] = max(0, int((self.size - others) * 0.75) - len(heap))
+        return free, rooms
+
+    def clear(self) -> list[T]:
+        """Remove and return everything."""
+        entries = list(self)
+        self._slots.clear()
+        self._total = 0
+        return entries
+
+    def remove(self, unwanted: Callable[[T], bool]) -> None:
+        """Remove the entries for which *unwanted* is true."""
+        for slot, heap in list(self._slots.items()):
+            kept = [item for item in heap if not unwanted(item[2])]
+            self._total -= len(heap) - len(kept)
+            heapq.heapify(kept)
+            if kept:
+                self._slots[slot] = kept
+            else:
+                del self._slots[slot]

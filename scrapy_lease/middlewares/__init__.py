@@ -1,0 +1,1 @@
+"""The middlewares: thin, one hook is one call of what decides."""

@@ -1,0 +1,331 @@
+"""What became of each request that a scheduler handed to the engine, told exactly once.
+
+Scrapy has no signal for this. Two asyncio tasks tell: the one in which the downloader-middleware chain of a
+request runs (its result is the final response, another request, or the exception) and the one in which its
+response is scraped (it ends once the output is exhausted, the children are enqueued and the items have left
+the pipelines). What happened in between comes from an outermost and an innermost middleware on either side
+and from the item and error signals.
+
+These facts of Scrapy 2.19 are undocumented and are used here and nowhere else; the rows `Facts` and
+`Concurrency` of `tests/integration/test_outcomes.py` fail when one of them moves:
+
+- `next_request` is followed, synchronously and in the same context, by the start of the chain's task;
+- each middleware of one chain runs in that task; `process_spider_input` runs in the scrape's task;
+- all that follows from a handed-out request (the chain, errbacks, the scrape, its output, pipelines) inherits
+  the context of `next_request`. So a number put into a ContextVar there names the request everywhere;
+- the final response of the chain is the object that the spider middlewares get.
+
+What this cannot see: the end of an errback (a download error is reported before its errback runs), items that
+a spider middleware further out than `OuterMiddleware` filters, and the exception of a downloader middleware
+further out than `TrackMiddleware`. Neither can a crawl end, by Scrapy's own fault, when a downloader
+middleware or a plain callback raises `asyncio.CancelledError`; the outcome is told all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from dataclasses import replace
+from functools import partial
+from typing import Any, Literal
+from weakref import WeakKeyDictionary
+
+from scrapy import Request, signals
+from scrapy.crawler import Crawler
+from scrapy.exceptions import CloseSpider
+from scrapy.http import Response
+from twisted.python.failure import Failure
+
+from scrapy_lease.decisions import (
+    Kind,
+    Outcome,
+    Seen,
+    cancelled_outcome,
+    download_outcome,
+    error_outcome,
+    scrape_outcome,
+    tail,
+)
+
+__all__ = ["Kind", "Outcome", "Tracker", "complete_request", "current_request", "is_being_cancelled"]
+
+_numbers = itertools.count(1)
+_number: ContextVar[int] = ContextVar("scrapy_lease_request", default=0)
+
+
+class Tracker:
+    """Tells what became of the requests of one crawl; use `Tracker.of`.
+
+    The owner (the scheduler) sets these attributes:
+
+    - `on_outcome(request, outcome)`: called once for each `track`;
+    - `on_downloaded(request)`: called once for each `track`, when the downloader is done with the request;
+    - `is_stale(request)`: whether this process no longer holds the lease of a tracked request;
+    - `is_certain()` and `certainty(request)`: whether it can know that now, and what to wait for if not: results
+      wait for it, so that they are neither dropped for a mere outage nor passed on against another holder's;
+    - `done_when`: `items`, `response` or `manual`, as LEASE_DONE_WHEN.
+
+    They are reset when the engine stops, so that nothing of a finished crawl is kept alive.
+
+    Order, for CONTINUES: the engine calls `scheduler.enqueue_request(next_request)` *before* the outcome that
+    names it, in the same turn of the loop. The scheduler keeps such a request aside and claims it by identity
+    when the outcome comes; no `next_request` can come between the two.
+
+    Order, at the end: the engine may call `scheduler.close` one turn before the outcome of the last response.
+    A `close` that hands back what is left first lets the loop turn once (`await asyncio.sleep(0)`);
+    `in_flight` tells whether all are told.
+    """
+
+    def __init__(self, retry_codes: frozenset[int]) -> None:
+        self._retry_codes = retry_codes
+        self._entries: dict[int, Seen] = {}
+        self.done_when: Literal["items", "response", "manual"] = "items"
+        self._forget_owner()
+
+    @classmethod
+    def of(cls, crawler: Crawler) -> Tracker:
+        """Return the tracker of `crawler`, made and connected to its signals on first use."""
+        tracker = _trackers.get(crawler)
+        if tracker is None:
+            tracker = cls(frozenset(int(code) for code in crawler.settings.getlist("RETRY_HTTP_CODES")))
+            _trackers[crawler] = tracker
+            connect = crawler.signals.connect
+            connect(tracker._item_settled, signals.item_scraped)
+            connect(tracker._item_settled, signals.item_dropped)
+            connect(tracker._item_failed, signals.item_error)
+            connect(tracker._spider_failed, signals.spider_error)
+            connect(tracker._engine_stopped, signals.engine_stopped)
+        return tracker
+
+    def __repr__(self) -> str:
+        return f"<Tracker done_when={self.done_when} in_flight={self.in_flight}>"
+
+    @property
+    def in_flight(self) -> int:
+        """How many tracked requests have no outcome yet."""
+        return len(self._entries)
+
+    def track(self, request: Request) -> None:
+        """Expect an outcome for `request`; `next_request` calls it for each one that it is about to return.
+
+        One object must not be handed out while it is in flight: Scrapy keeps requests in sets and would end the
+        crawl under the other's callback. A callback may yield its own request (`current()` in `enqueue_request`
+        is that very object): keep a copy of it.
+
+        One that is returned untracked runs in the context of some other request; nothing of it is attributed
+        there, except what its errback yields.
+        """
+        number = next(_numbers)
+        self._entries[number] = Seen(request)
+        _number.set(number)
+
+    def current(self) -> Request | None:
+        """Return the tracked request whose callback, output or pipelines run in the present context.
+
+        None elsewhere: in downloader middlewares, errbacks of download errors, `start()`, and once the
+        outcome was told. `enqueue_request` is called in that context too: there it names the parent.
+        """
+        entry = self._scraped_here()
+        return None if entry is None else entry.request
+
+    def complete(self, request: Request) -> bool:
+        """Mark `request`, or the one whose response has it as `response.request`, as completed ("manual").
+
+        Return False when neither is tracked, or its outcome was told already.
+        """
+        here = self._scraped_here()
+        for entry in self._entries.values() if here is None else (here, *self._entries.values()):
+            if entry.request is request or (entry.response is not None and entry.response.request is request):
+                entry.completed = True
+                return True
+        return False
+
+    # downloader side
+
+    def chain_started(self, request: Request) -> None:
+        """The downloader-middleware chain of `request` begins in the present task."""
+        entry = self._entries.get(_number.get())
+        if entry is not None and entry.request is request and entry.chain is None:
+            entry.chain = _present_task()
+            entry.chain.add_done_callback(partial(self._chain_ended, _number.get()))
+
+    def sent(self, request: Request) -> None:
+        """`request` has passed all middlewares on its way to the download handler."""
+        if (entry := self._chained_here(request)) is not None:
+            entry.sent = True
+
+    def answered(self, request: Request) -> bool:
+        """A response to `request` is on its way; return whether it must go no further: the lease is gone."""
+        if (entry := self._chained_here(request)) is None:
+            return False
+        entry.sent = False
+        return self.is_stale(request)
+
+    def is_handed_out(self, request: Request) -> bool:
+        """Whether the present task is the chain of `request` as the scheduler handed it out.
+
+        False for `engine.download_async` (media, robots.txt): only a scheduled request can go back to a
+        scheduler.
+        """
+        return self._chained_here(request) is not None
+
+    # spider side
+
+    def scrape_started(self, response: Response) -> None:
+        """The scrape of `response` begins in the present task."""
+        number = _number.get()
+        entry = self._entries.get(number)
+        if entry is not None and entry.response is response and not entry.scraping:
+            entry.scraping = True
+            _present_task().add_done_callback(partial(self._scrape_ended, number))
+        elif number:
+            _number.set(0)
+
+    def accepted(self) -> None:
+        """No spider middleware has refused the response: its callback is next."""
+        if (entry := self._scraped_here()) is not None:
+            entry.accepted = True
+
+    def raised(self, error: BaseException) -> None:
+        """The callback raised `error`, or a middleware refused the response with it."""
+        if (entry := self._scraped_here()) is not None:
+            entry.raised = type(error)
+
+    def unhandled(self, error: BaseException) -> None:
+        """No spider middleware has recovered from `error`."""
+        if isinstance(error, CloseSpider) and (entry := self._scraped_here()) is not None:
+            entry.closing = True
+
+    async def certain(self) -> None:
+        """Wait until it can be known whether the present output may leave."""
+        entry = self._scraped_here()
+        if entry is not None and not self.is_certain():
+            await self.certainty(entry.request)
+
+    def admits(self, output: Any) -> bool:
+        """Whether `output` may leave the spider middlewares; not once the lease is gone."""
+        entry = self._scraped_here()
+        if entry is None:
+            return True
+        if self.is_stale(entry.request):
+            entry.stale = True
+            return False
+        if output is not None and not isinstance(output, Request):
+            entry.items += 1
+        return True
+
+    def exhausted(self) -> None:
+        """The output of the present scrape came to its end without an exception."""
+        if (entry := self._scraped_here()) is not None:
+            entry.exhausted = True
+
+    # signals
+
+    def _item_settled(self) -> None:
+        if (entry := self._scraped_here()) is not None:
+            entry.settled += 1
+
+    def _item_failed(self, failure: Failure) -> None:
+        if (entry := self._scraped_here()) is not None:
+            entry.settled += 1
+            entry.pipeline_trace = entry.pipeline_trace or tail(_error_of(failure))
+
+    def _spider_failed(self, failure: Failure) -> None:
+        entry = self._scraped_here()
+        if entry is not None and entry.error is None:
+            entry.error = error_outcome(entry, _error_of(failure))
+
+    def _engine_stopped(self) -> None:
+        self._entries.clear()
+        self._forget_owner()
+
+    # ends
+
+    def _chain_ended(self, number: int, task: asyncio.Task[Any]) -> None:
+        if (entry := self._entries.get(number)) is None:
+            return
+        self.on_downloaded(entry.request)
+        if task.cancelled():
+            self._tell(number, cancelled_outcome(task, "middleware"))
+        elif (error := task.exception()) is not None:
+            self._tell(number, download_outcome(entry, error))
+        elif isinstance(result := task.result(), Request):
+            self._tell(number, Outcome(Kind.CONTINUES, next_request=result))
+        else:
+            entry.response = result
+
+    def _scrape_ended(self, number: int, task: asyncio.Task[Any]) -> None:
+        if (entry := self._entries.get(number)) is not None:
+            outcome = scrape_outcome(entry, task, self._retry_codes, self.done_when)
+            self._tell(number, replace(outcome, items=entry.items))
+
+    def _tell(self, number: int, outcome: Outcome) -> None:
+        self.on_outcome(self._entries.pop(number).request, outcome)
+
+    # the present context
+
+    def _chained_here(self, request: Request) -> Seen | None:
+        entry = self._entries.get(_number.get())
+        if entry is None or entry.request is not request or entry.chain is not asyncio.current_task():
+            return None
+        return entry
+
+    def _scraped_here(self) -> Seen | None:
+        entry = self._entries.get(_number.get())
+        return entry if entry is not None and entry.scraping else None
+
+    def _forget_owner(self) -> None:
+        self.on_outcome: Callable[[Request, Outcome], None] = lambda request, outcome: None
+        self.on_downloaded: Callable[[Request], None] = lambda request: None
+        self.is_stale: Callable[[Request], bool] = lambda request: False
+        self.is_certain: Callable[[], bool] = lambda: True
+        self.certainty: Callable[[Request], Awaitable[None]] = _at_once
+
+
+_trackers: WeakKeyDictionary[Crawler, Tracker] = WeakKeyDictionary()
+
+
+def current_request() -> Request | None:
+    """Return what `Tracker.current` of the crawl that runs in the present context returns."""
+    return next((found for tracker in _trackers.values() if (found := tracker.current()) is not None), None)
+
+
+def complete_request(request: Request) -> bool:
+    """Do what `Tracker.complete` does, in whichever crawl has `request`; return False if none has."""
+    return any(tracker.complete(request) for tracker in _trackers.values())
+
+
+async def _at_once(request: Request) -> None:
+    pass
+
+
+def current_request() -> Request | None:
+    """`Tracker.current` of whichever crawl the present context belongs to."""
+    requests = (tracker.current() for tracker in _trackers.values())
+    return next((request for request in requests if request is not None), None)
+
+
+def complete_request(request: Request) -> bool:
+    """`Tracker.complete` of whichever crawl `request` belongs to."""
+    return any(tracker.complete(request) for tracker in _trackers.values())
+
+
+def is_being_cancelled() -> bool:
+    """Whether somebody cancels the present task: code that runs in it may raise CancelledError by itself."""
+    return _present_task().cancelling() > 0
+
+
+def _error_of(failure: Failure) -> BaseException:
+    assert failure.value is not None
+    return failure.value
+
+
+def _present_task() -> asyncio.Task[Any]:
+    task = asyncio.current_task()
+    if task is None:
+        raise RuntimeError(
+            "scrapy-lease needs the asyncio reactor or none; TWISTED_REACTOR names another one"
+        )
+    return task

@@ -1,0 +1,168 @@
+"""The parts of one crawl, built once and shared by its components.
+
+Building is synchronous and checks everything that can be wrong before the first request: the settings, the server and
+its session. For the store, which speaks asyncio only, that happens on a loop of its own in a thread: the reactor does
+not run yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, Self, TypeVar
+from weakref import WeakKeyDictionary
+
+from scrapy.crawler import Crawler
+
+from scrapy_lease.exceptions import LeaseError
+from scrapy_lease.gate import Gate
+from scrapy_lease.heartbeat import Heartbeat, Lag, Watchdog
+from scrapy_lease.leases.session import Beat, Session
+from scrapy_lease.settings import LeaseSettings, redacted_url
+from scrapy_lease.stats import Stats
+from scrapy_lease.store.client import Availability, Channel, StoreStats
+from scrapy_lease.store.embedded import EmbeddedServer, acquire, directory_of
+from scrapy_lease.store.keys import Namespace
+from scrapy_lease.store.scripts import Scripts
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Runtime:
+    """See the module's docstring; use :meth:`of`.
+
+    :raises LeaseError: refusing to start; the message has been logged.
+    """
+
+    def __init__(self, crawler: Crawler) -> None:
+        self.settings = LeaseSettings.from_crawler(crawler)
+        for notice in self.settings.notices:
+            logger.warning("%s", notice)
+        self.crawler = crawler
+        self.stats = Stats(crawler.stats)
+        self.lag = Lag()
+        self.is_gated = False
+        #: Called after each heartbeat; set by the scheduler.
+        self.on_beat: Callable[[Beat | None], None] = lambda beat: None
+        #: Called with True when the store is back, with False when it went.
+        self.on_store: Callable[[bool], None] = lambda up: None
+        self._server: EmbeddedServer | None = None
+        self._url = self.settings.redis_url
+        if self._url.startswith("embedded:"):
+            self._server = acquire(directory_of(self._url))
+            self._url = self._server.url
+        self._shown = redacted_url(self.settings.redis_url)
+        self.store_stats = StoreStats()
+        self.availability = Availability(self._shown, self.store_stats, lambda up: self.on_store(up))
+        scope = Namespace(self.settings.namespace).scope(
+            self.settings.job, self.settings.run, self.settings.expected_items
+        )
+        self.scope = scope
+        self.session = self._make_session()
+        self.gate = Gate(self.session)
+        _run_apart(self._open_session)
+        self.scripts = Scripts(self._channel(self.availability), scope)
+        self._beats = Scripts(self._channel(None), scope)
+        self._heartbeat = Heartbeat(self.session, self._beats, self.lag, lambda beat: self.on_beat(beat))
+        self._watchdog = Watchdog(
+            self.session, lambda: Scripts(self._channel(None), scope), self.lag, self.settings.block_grace
+        )
+        self._watchdog.start()
+
+    @classmethod
+    def of(cls, crawler: Crawler) -> Self:
+        """Return the runtime of *crawler*, built on first use."""
+        runtime = _runtimes.get(crawler)
+        if runtime is None:
+            try:
+                runtime = cls(crawler)
+            except LeaseError as error:
+                logger.error("%s", error, extra={"crawler": crawler})
+                raise
+            _runtimes[crawler] = runtime
+        return runtime  # type: ignore[return-value]
+
+    def __repr__(self) -> str:
+        return f"<Runtime of job {self.scope.name}: {self.session}>"
+
+    def start(self) -> None:
+        """Begin to beat; the reactor runs."""
+        self.lag.start()
+        self._heartbeat.start()
+
+    async def stop(self) -> None:
+        """Beat no longer and leave the store; the session has been closed, as far as the store could be reached."""
+        self._watchdog.stop()
+        self.gate.close()
+        await self._heartbeat.stop()
+        self.lag.stop()
+        self._count()
+        await self._beats.channel.close()
+        await self.scripts.channel.close()
+        if self._server is not None:
+            await asyncio.to_thread(self._server.release)
+        _runtimes.pop(self.crawler, None)
+
+    def _count(self) -> None:
+        store, stats = self.store_stats, self.stats
+        stats.put("store/commands", store.commands)
+        stats.put("store/roundtrips", store.roundtrips)
+        stats.put("store/errors", store.errors)
+        stats.put("store/down_seconds", round(store.down_seconds, 1))
+        stats.put("session/renewed", self.session.renewed)
+        stats.put("session/lost", self.session.losses)
+        stats.put("session/lag_max", round(self.lag.worst_ever, 3))
+
+    def _make_session(self) -> Session:
+        settings = self.settings
+        key_function = settings.item_key
+        if callable(getattr(self.crawler.spider, "lease_item_key", None)):
+            key_function = "spider"
+        return Session(
+            node=settings.node,
+            ttl=None if settings.ttl == "auto" else float(settings.ttl),
+            config=f"queue={settings.queue} key={key_function} start={settings.start}",
+            fresh=not settings.run,
+            info={"node": settings.node, "job": self.scope.name, "pid": str(os.getpid())},
+        )
+
+    def _channel(self, availability: Availability | None) -> Channel:
+        channel = Channel(self._url, self._shown, self.settings.store_timeout, self.store_stats, availability)
+        server = self._server
+        if server is not None:
+            channel.before_connect = lambda: asyncio.to_thread(server.ensure_running)
+        return channel
+
+    async def _open_session(self) -> None:
+        channel = self._channel(None)
+        try:
+            await self.session.open(Scripts(channel, self.scope))
+        finally:
+            await channel.close()
+
+
+_runtimes: WeakKeyDictionary[Crawler, Runtime] = WeakKeyDictionary()
+
+
+def _run_apart(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run a coroutine function on a loop of its own, in a thread, and wait for it."""
+    results: list[T] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(asyncio.run(work()))
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, name="scrapy-lease-start")
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+    return results[0]

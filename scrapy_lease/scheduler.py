@@ -1,0 +1,254 @@
+"""The scheduler: backlog -> window -> engine.
+
+What the engine calls never raises and never waits: :meth:`LeaseScheduler.enqueue_request` appends to a list,
+:meth:`LeaseScheduler.next_request` takes from the window what its download slot can send at once. Everything that
+speaks to the store is done by the turns of :class:`~scrapy_lease.backlog.redis.RedisBacklog`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Sequence
+from typing import Self
+
+from scrapy import Request, Spider
+from scrapy.core.scheduler import BaseScheduler
+from scrapy.crawler import Crawler
+from scrapy.utils.defer import deferred_from_coro
+from twisted.internet.defer import Deferred
+
+from scrapy_lease.backlog.redis import Outgoing, RedisBacklog
+from scrapy_lease.ending import Ending
+from scrapy_lease.exceptions import SessionLost, SettingsError, StoreError
+from scrapy_lease.intake import Intake
+from scrapy_lease.leases.items import Hold, Ledger, Patience, Settled
+from scrapy_lease.leases.session import Beat
+from scrapy_lease.meta import ItemKeys
+from scrapy_lease.outcomes import Tracker
+from scrapy_lease.payload import Codec
+from scrapy_lease.runtime import Runtime
+from scrapy_lease.slots import Slots
+from scrapy_lease.start import Start
+from scrapy_lease.store.scripts import Grant, Standing
+from scrapy_lease.tries import Tries
+
+logger = logging.getLogger(__name__)
+
+
+class LeaseScheduler(BaseScheduler):
+    """See the module's docstring."""
+
+    def __init__(self, crawler: Crawler, runtime: Runtime) -> None:
+        settings = runtime.settings
+        self._runtime = runtime
+        self._tracker = Tracker.of(crawler)
+        self._tracker.done_when = settings.done_when
+        spider = crawler.spider
+        assert spider is not None
+        codec = Codec(spider)
+        self._ledger = Ledger(Patience(settings.item_attempts, settings.item_backoff), self._settlement_waits)
+        self._slots = Slots(crawler)
+        self._tries = Tries(runtime, self._ledger, codec, self._slots, self._tracker)
+        keys = ItemKeys(spider, settings.item_key, crawler.request_fingerprinter)
+        self._intake = Intake(
+            self._tries, self._ledger, codec, keys, self._slots.key_of, runtime.stats, int(settings.done_ttl)
+        )
+        self._tries.intake = self._intake
+        self.start = Start(
+            runtime.session, runtime.scripts, crawler.request_fingerprinter, settings.start, settings.start_ahead,
+            self._sizes,
+        )  # fmt: skip
+        self._ending = Ending(crawler, runtime, settings.queue_idle)
+        self._backlog: RedisBacklog
+        self._low = max(1, runtime.settings.window * 3 // 8)
+        self._is_starving = True
+        self._is_draining = False
+        self._finishing: asyncio.Task[None] | None = None
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        runtime = Runtime.of(crawler)
+        if not runtime.is_gated:
+            raise SettingsError(
+                "SCHEDULER is scrapy_lease.scheduler.LeaseScheduler, but scrapy_lease.extension.LeaseExtension is not "
+                'among the EXTENSIONS; set ADDONS = {"scrapy_lease.Addon": 500}, which puts every part in its place'
+            )
+        return cls(crawler, runtime)
+
+    def __repr__(self) -> str:
+        return f"<LeaseScheduler {self._runtime.scope.name}: {self._tries}>"
+
+    # what the engine calls
+
+    def open(self, spider: Spider) -> Deferred[None]:
+        """Begin to beat and to make turns; the session is open since the components were built."""
+        return deferred_from_coro(self._open())
+
+    def close(self, reason: str) -> Deferred[None]:
+        """Hand everything back and end the session, as far as the store answers in time."""
+        return deferred_from_coro(self._close())
+
+    def has_pending_requests(self) -> bool:
+        return not self._ending.is_finished
+
+    def enqueue_request(self, request: Request) -> bool:
+        """Take *request* in; what it is (new, duplicate, a continuation) shows in a later turn. Never raises."""
+        parent = self._tries.hold_of(self._tracker.current())
+        self._intake.add(request, parent, self.start.occurrence_of(request))
+        self._ending.busy()
+        if self._is_starving and not len(self._tries.window):
+            self._backlog.wake()
+        else:
+            self._backlog.nudge()
+        return True
+
+    def next_request(self) -> Request | None:
+        request = self._tries.next()
+        if len(self._tries.window) <= self._low and not self._is_starving:
+            self._backlog.wake()
+        return request
+
+    # what the backlog asks and tells
+
+    def outgoing(self, limit: int) -> list[Outgoing]:
+        entries = self._intake.outgoing(limit)
+        if len(self._intake):
+            self._backlog.wake()
+        return entries
+
+    def wanted(self) -> tuple[int, dict[str, int]]:
+        if self._is_draining or self._ending.is_closing:
+            return 0, {}
+        return self._tries.window.wanted()
+
+    def pushed(self, outgoing: Outgoing, reply: str) -> None:
+        self._runtime.stats.count("queue/pushed" if reply == "+" else "items/duplicate")
+        if outgoing.parent is not None:
+            self._ledger.child_safe(outgoing.parent)
+
+    def granted(self, grants: Sequence[Grant]) -> None:
+        self._tries.granted(grants)
+        self._ending.wake_engine()
+
+    def settled(self, settled: Settled, reply: str) -> None:
+        stats, verb = self._runtime.stats, settled.verb
+        if verb == "sent":
+            self._sent_marked(settled.hold, reply)
+        elif reply == "-":
+            stats.count("items/stale")
+        elif verb == "back":
+            stats.count("queue/requeued")
+        elif verb != "dead":
+            stats.count(f"items/{verb}")
+        if reply == "!":
+            stats.count("items/dead")
+
+    def regained(self, holds: Sequence[Hold]) -> None:
+        self._tries.regained(holds)
+        self._ending.wake_engine()
+
+    def lost(self, holds: Sequence[Hold]) -> None:
+        self._tries.lost(holds)
+
+    def stands(self, standing: Standing) -> None:
+        self._is_starving = standing.ready == 0
+        self._runtime.stats.put("items/taken_over", self._backlog.reclaimed)
+        idle = standing.drained and not self._sizes()[1] and not len(self._ledger) and self._backlog.is_clear
+        self._ending.drained(idle)
+        if self._is_draining and not len(self._ledger) and self._backlog.is_clear:
+            self._ending.close("lease_drained")
+        if self.start.has_ended and self._finishing is None:
+            self._finishing = asyncio.ensure_future(self._finish_start())
+        if standing.due >= 0 and not standing.ready:
+            asyncio.get_running_loop().call_later(min(standing.due / 1000, 1.0), self._backlog.wake)
+
+    def refused(self, error: Exception) -> None:
+        self._ending.refused(error)
+
+    # inside
+
+    async def _open(self) -> None:
+        runtime, settings = self._runtime, self._runtime.settings
+        self._backlog = RedisBacklog(
+            runtime.scripts, runtime.session, self._ledger, self, deaths=settings.item_deaths,
+            policy=settings.on_holder_death,
+        )  # fmt: skip
+        runtime.on_beat = self._beaten
+        runtime.on_store = self._store_changed
+        runtime.start()
+        self._backlog.start()
+        self._checks = asyncio.ensure_future(self._check())
+
+    async def _close(self) -> None:
+        self._ending.is_closing = True
+        self._checks.cancel()
+        # The outcome of the last response may come one turn of the loop after the engine asks to close.
+        await asyncio.sleep(0)
+        await self._backlog.stop()
+        try:
+            async with asyncio.timeout(self._runtime.settings.store_timeout + 1):
+                await self._leave()
+        except (StoreError, SessionLost, TimeoutError) as error:
+            logger.warning(
+                "The store did not take back what this session held (%s); others take it when the session has expired",
+                error,
+            )
+        await self._runtime.stop()
+
+    async def _leave(self) -> None:
+        """Push what was discovered, settle what is over, hand back the rest, end the session."""
+        self._tries.hand_back_all()
+        while not await self._backlog.flush() or len(self._intake):
+            pass
+        await self.start.finish()
+        session = self._runtime.session
+        await session.close(self._runtime.scripts)
+        await self._backlog.reclaim(session.sid)
+
+    async def _check(self) -> None:
+        """Once a second: what only time brings about."""
+        while True:
+            await asyncio.sleep(1.0)
+            self._ending.check_store()
+            for hold in self._ledger.overdue(time.monotonic() - self._runtime.settings.max_hold):
+                self._tries.give_up(hold, "max_hold", "no progress within LEASE_MAX_HOLD")
+
+    async def _finish_start(self) -> None:
+        if not self._sizes()[1] and not self._tries.loose and self._backlog.is_clear:
+            with contextlib.suppress(StoreError):
+                await self.start.finish()
+                self._backlog.wake()
+        self._finishing = None
+
+    def _beaten(self, beat: Beat | None) -> None:
+        if beat is None:
+            self._backlog.wake()
+            return
+        if beat.draining and not self._is_draining:
+            logger.info("This node is asked to leave (scrapy-lease drain): it ends what it has under way")
+            self._is_draining = True
+            self._tries.hand_back_window()
+            self._backlog.wake()
+        if len(self._tries.window):
+            self._ending.wake_engine()
+
+    def _store_changed(self, is_up: bool) -> None:
+        if is_up:
+            self._ending.wake_engine()
+
+    def _settlement_waits(self) -> None:
+        self._backlog.nudge()
+
+    def _sent_marked(self, hold: Hold, reply: str) -> None:
+        if reply == "+":
+            self._tries.prepare(hold)
+            self._ending.wake_engine()
+        else:
+            self._ledger.drop(hold)
+
+    def _sizes(self) -> tuple[int, int]:
+        standing = self._backlog.standing
+        return (standing.ready + standing.delayed if standing else 0), len(self._intake)

@@ -1,0 +1,207 @@
+"""The sections of the settings, one model class each.
+
+A field's description, unit and allowed values are its entry in the reference and its error message.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from scrapy_lease.setting_values import (
+    Count,
+    Name,
+    PositiveSeconds,
+    Seconds,
+    Stay,
+    Waits,
+    checked_item_key,
+    checked_url,
+    not_yet,
+)
+
+
+def _setting(
+    default: Any, meaning: str, *, allowed: str = "", unit: str = "", shown_default: str = ""
+) -> Any:
+    extra = {"allowed": allowed, "unit": unit, "default": shown_default}
+    make = {"default_factory": default} if callable(default) else {"default": default}
+    return Field(**make, description=meaning, json_schema_extra=cast(Any, extra))
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        hide_input_in_errors=True,
+        coerce_numbers_to_str=True,
+        validate_default=True,
+    )
+
+
+class SwitchSettings(_Section):
+    """Switches"""
+
+    enabled: bool = _setting(
+        True,
+        "Off: no store and no lease; values are still checked.",
+        allowed="True or False",
+    )
+    items_enabled: bool = _setting(True, "Off: items are not leased.", allowed="True or False")
+
+
+class StoreSettings(_Section):
+    """Store and session"""
+
+    redis_url: Annotated[str, AfterValidator(checked_url)] = _setting(
+        "embedded://",
+        "The store. `embedded://[dir]` is a server of this host, kept in `dir` (default `.scrapy/lease`) and "
+        "shared by all its crawls that name the same; a warning tells when it is used for want of a URL.",
+        allowed="redis://, rediss://, unix:// or embedded://[dir]",
+        shown_default="`REDIS_URL`, else `embedded://`",
+    )
+    namespace: Name = _setting(
+        "scrapybot",
+        "Crawls with the same namespace and store cooperate.",
+        allowed="a name",
+        shown_default="`BOT_NAME`",
+    )
+    job: Name = _setting(
+        "{spider}",
+        "What hosts work on together. May name arguments of the spider: `{spider}-{country}`.",
+        allowed="a name, with {spider} and the spider's arguments in braces",
+    )
+    run: str = _setting(
+        "", "A name gives the job a pass of its own, which the same name resumes.", allowed="a name"
+    )
+    runs_keep: Count = _setting(
+        3, "Named runs of a job that are kept; older ones are deleted.", allowed="a whole number from 1"
+    )
+    node: Name = _setting(
+        socket.gethostname,
+        "The name of this host, shown to people.",
+        allowed="a name",
+        shown_default="the host's name",
+    )
+    ttl: Literal["auto"] | Annotated[Seconds, Field(ge=1)] = _setting(
+        "auto",
+        "How long a session lives without a heartbeat; a heartbeat is sent every third of it. `auto` follows "
+        "the number of live sessions (5 for up to 10, 60 for more than 200) and the lag of the reactor.",
+        allowed='"auto" or a number from 1',
+        unit="seconds",
+    )
+    block_grace: Seconds = _setting(
+        60,
+        "For how long a blocked reactor (heavy parsing, a blocking pipeline) does not cost the session; 0: "
+        "not at all.",
+        allowed="a number from 0",
+        unit="seconds",
+    )
+    max_hold: PositiveSeconds = _setting(
+        1800,
+        "Time without progress of an item after which its holder gives it up as failed.",
+        allowed="a number above 0",
+        unit="seconds",
+    )
+    store_timeout: PositiveSeconds = _setting(
+        5, "Timeout of every command sent to the store.", allowed="a number above 0", unit="seconds"
+    )
+    on_store_down: Annotated[Literal["wait"], not_yet("unsafe_local")] = _setting(
+        "wait", "`wait`: fetch nothing new while the store is away, and resume by itself.", allowed='"wait"'
+    )
+    store_down_timeout: Seconds = _setting(
+        0,
+        "Time of waiting for the store that closes the crawl with `lease_store_unavailable`; 0: never.",
+        allowed="a number from 0",
+        unit="seconds",
+    )
+
+
+class ItemSettings(_Section):
+    """Items"""
+
+    queue: Annotated[Literal["redis"], not_yet("local")] = _setting(
+        "redis", "`redis`: one crash-safe backlog for all hosts.", allowed='"redis"'
+    )
+    item_key: Annotated[str, AfterValidator(checked_item_key)] = _setting(
+        "fingerprint",
+        "What makes two requests one item: the request's fingerprint, or a function "
+        "`f(request, spider) -> str | None`. A spider method `lease_item_key(self, request)` wins, "
+        '`request.meta["lease_item"]` wins over both.',
+        allowed='"fingerprint" or the dotted path of a function f(request, spider)',
+    )
+    start: Literal["one", "each"] = _setting(
+        "one",
+        "`one`: a single session of the run reads `start()`, another takes over if it dies. `each`: all do, "
+        "and the n-th occurrence of a start request counts once over all hosts.",
+        allowed='"one" or "each"',
+    )
+    start_ahead: Count = _setting(
+        10000,
+        "`start()` is paused while more requests than this are pending.",
+        allowed="a whole number from 1",
+        unit="requests",
+    )
+    done_when: Literal["items", "response", "manual"] = _setting(
+        "items",
+        "When an item is done. `items`: its callback ended, all it yielded left the pipelines without error "
+        "and its requests are safe in the backlog. `response`: its callback ended. `manual`: "
+        "`await scrapy_lease.complete(response)`.",
+        allowed='"items", "response" or "manual"',
+    )
+    done_ttl: Seconds = _setting(
+        0,
+        "Time after completion in which a page that yielded items is not fetched again; 0: for ever. "
+        '`meta["lease_done_ttl"]` overrides it.',
+        allowed="a number from 0",
+        unit="seconds",
+    )
+    on_holder_death: Literal["refetch", "park"] = _setting(
+        "refetch",
+        "What becomes of items that a dead session had sent. `refetch`: fetched again (at least once). "
+        "`park`: put among the dead letters as doubtful (at most once).",
+        allowed='"refetch" or "park"',
+    )
+    item_attempts: Count = _setting(
+        3,
+        "Faults of the item itself (target errors after RETRY_TIMES, exceptions of callback or pipeline) "
+        "before it goes to the dead letters.",
+        allowed="a whole number from 1",
+    )
+    item_deaths: Count = _setting(
+        5,
+        "Sessions that died with an item before it goes to the dead letters.",
+        allowed="a whole number from 1",
+    )
+    item_backoff: Waits = _setting(
+        (60, 3600),
+        "First and longest wait of a failed item in the backlog, doubling, jittered.",
+        allowed="two numbers above 0, the first not the larger: (60, 3600) or 60,3600",
+        unit="seconds",
+    )
+    window: Count = _setting(
+        32,
+        "Leased requests that a node holds ready for its downloader.",
+        allowed="a whole number from 1",
+        unit="requests",
+        shown_default="2 × `CONCURRENT_REQUESTS` (64 when that is 0)",
+    )
+    queue_idle: Stay = _setting(
+        0,
+        "How long to stay after the run is drained; -1: for ever (a standing worker).",
+        allowed="a number from 0, or -1",
+        unit="seconds",
+    )
+    fence_field: Name | None = _setting(
+        None,
+        "Name of an item field that receives the fence.",
+        allowed="the name of a field",
+        shown_default="–",
+    )
+    expected_items: Count = _setting(
+        10_000_000,
+        "Sizes the compact record of done items; more still work.",
+        allowed="a whole number from 1",
+    )

@@ -1,0 +1,157 @@
+"""How one value of a setting is read, checked and shown."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Annotated, Any
+from urllib.parse import parse_qsl, urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, Field
+from scrapy.utils.misc import load_object
+
+_LATER_SCHEMES = ("redis+sentinel", "redis+cluster")
+_URL_OPTIONS = frozenset({"db", "username", "password", "protocol", "client_name"})
+_SECRET_NAME = re.compile(r"pass|secret|token|credential|cookie|auth|account|prox", re.IGNORECASE)
+_URL_USER = re.compile(r"(?<=://)(?P<user>[^:@]*)(?P<password>:.*)?@", re.DOTALL)
+_URL_STRAY_PASSWORD = re.compile(r"(?<=://)(?P<user>[^:@/?\[]*):(?!\d*(?:[/?,]|$))[^@]*$", re.DOTALL)
+_URL_SECRET_OPTION = re.compile(r"(?<=[?&])([^=&]*(?:pass|secret|token|user)[^=&]*)=[^&]*", re.IGNORECASE)
+
+
+def redacted_url(url: str) -> str:
+    """Return *url* without its password, valid URL or not; a user without a password is masked too."""
+    url = _URL_USER.sub(lambda m: f"{m['user']}:***@" if m["password"] else "***@", url)
+    url = _URL_STRAY_PASSWORD.sub(r"\g<user>:***", url)
+    return _URL_SECRET_OPTION.sub(r"\1=***", url)
+
+
+def shown(name: str, value: object) -> str:
+    """Return *value* as it may stand in an error about the setting *name*: short and without secrets."""
+    if _SECRET_NAME.search(name):
+        return "***"
+    if isinstance(value, str):
+        text = repr(redacted_url(value))
+        return text if len(text) <= 120 else f"{text[:116]}...'"
+    if isinstance(value, list | tuple) and all(isinstance(part, int | float) for part in value):
+        return repr(value)
+    return repr(value) if isinstance(value, int | float | None) else f"<{type(value).__name__}>"
+
+
+def checked_url(url: str) -> str:
+    """Return the store's *url*, its scheme in lower case; raise ValueError saying what is wrong with it."""
+    scheme, separator, rest = url.partition("://")
+    scheme = scheme.lower()
+    if separator and scheme in _LATER_SCHEMES:
+        raise ValueError(f"{scheme}:// is not available in this version")
+    if not separator or scheme not in ("redis", "rediss", "unix", "embedded"):
+        raise ValueError("is no URL of a store")
+    url = f"{scheme}://{rest}"
+    if scheme == "embedded":
+        if "@" in rest or "?" in rest:
+            raise ValueError("embedded:// takes a directory and nothing else")
+    elif scheme == "unix":
+        _check_socket(url)
+    else:
+        _check_server(url)
+    return url
+
+
+def _check_server(url: str) -> None:
+    parts = urlsplit(url)
+    try:
+        port = parts.port
+    except ValueError:
+        port = 0
+    if port == 0 or parts.fragment:
+        raise ValueError(
+            "its port is not a number from 1 to 65535"
+            " (in a user name or password, write / ? # @ : as %2F %3F %23 %40 %3A)"
+        )
+    if not re.fullmatch(r"/?\d*", parts.path, re.ASCII):
+        raise ValueError("what follows the port must be the number of a database, like /0")
+    _check_options(parts.query, tls=parts.scheme == "rediss")
+
+
+def _check_socket(url: str) -> None:
+    parts = urlsplit(url)
+    if len(parts.path) < 2:
+        raise ValueError("names no socket: write unix:///path/to/socket")
+    _check_options(parts.query, tls=False)
+
+
+def _check_options(query: str, *, tls: bool) -> None:
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        if name not in _URL_OPTIONS and not (tls and name.startswith("ssl_")):
+            known = ", ".join(sorted(_URL_OPTIONS))
+            raise ValueError(f"has an option {name!r}; known are {known}{' and ssl_…' if tls else ''}")
+        if name == "db" and not re.fullmatch(r"\d+", value, re.ASCII):
+            raise ValueError("its db must be a number")
+
+
+def checked_item_key(path: str) -> str:
+    """Return *path*; raise ValueError unless it is a fixed word or leads to something that can be called."""
+    if path in ("fingerprint", "spider"):
+        return path
+    try:
+        found = load_object(path)
+    except Exception as exc:
+        raise ValueError(f"cannot be imported ({type(exc).__name__}: {exc})") from None
+    if not callable(found):
+        raise ValueError(f"leads to {type(found).__name__}, which cannot be called")
+    return path
+
+
+def _number_only(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError(f"{value} is no number")
+    return value
+
+
+def _pair(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    text = value.strip().removeprefix("(").removesuffix(")")
+    try:
+        parsed = json.loads(text)
+    except ValueError:
+        parsed = [part.strip() for part in text.split(",")]
+    return parsed
+
+
+def _rising(pair: tuple[float, float]) -> tuple[float, float]:
+    if pair[0] > pair[1]:
+        raise ValueError("the first wait is longer than the longest")
+    return pair
+
+
+def _endless_or_from_zero(value: float) -> float:
+    if -1 < value < 0:
+        raise ValueError("is neither -1 nor at least 0")
+    return value
+
+
+def not_yet(word: str) -> BeforeValidator:
+    """Return a validator that refuses *word*, which the contract knows and this version cannot do."""
+
+    def check(value: Any) -> Any:
+        if value == word:
+            raise ValueError(f'"{word}" is not available in this version')
+        return value
+
+    return BeforeValidator(check)
+
+
+Count = Annotated[int, BeforeValidator(_number_only), Field(ge=1)]
+Seconds = Annotated[float, BeforeValidator(_number_only), Field(ge=0, allow_inf_nan=False)]
+PositiveSeconds = Annotated[float, BeforeValidator(_number_only), Field(gt=0, allow_inf_nan=False)]
+Stay = Annotated[
+    float,
+    BeforeValidator(_number_only),
+    Field(ge=-1, allow_inf_nan=False),
+    AfterValidator(_endless_or_from_zero),
+]
+"""Seconds; -1: for ever."""
+Waits = Annotated[tuple[PositiveSeconds, PositiveSeconds], BeforeValidator(_pair), AfterValidator(_rising)]
+"""First and longest wait, in seconds."""
+Name = Annotated[str, Field(min_length=1)]
+"""A name that people chose: anything but empty."""

@@ -1,0 +1,134 @@
+"""The settings of scrapy-lease: one validated model, filled from Scrapy's settings and the spider.
+
+``python -m scrapy_lease.settings`` prints their reference, ``docs/settings.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from pydantic import PrivateAttr, ValidationError
+from scrapy.utils.misc import load_object
+
+from scrapy_lease.exceptions import SettingsError
+from scrapy_lease.setting_sections import ItemSettings, StoreSettings, SwitchSettings
+from scrapy_lease.setting_sources import (
+    PREFIX,
+    SPIDER_KEY,
+    Found,
+    Given,
+    did_you_mean,
+    format_job,
+    job_fields,
+    of_crawler,
+    of_mapping,
+)
+from scrapy_lease.setting_values import redacted_url, shown
+
+if TYPE_CHECKING:
+    from scrapy import Request, Spider
+    from scrapy.crawler import Crawler
+
+__all__ = ["LeaseSettings", "redacted_url", "takes_no_leases"]
+
+_COMMANDS = "scrapy.commands."
+
+
+def takes_no_leases(crawler: Crawler) -> bool:
+    """Return whether *crawler* runs under ``scrapy shell``, ``fetch``, ``view``, ``parse`` or ``check``."""
+    return crawler.spider is None or type(crawler.spider).start.__module__.startswith(_COMMANDS)
+
+
+class LeaseSettings(SwitchSettings, StoreSettings, ItemSettings):
+    """All settings, checked and frozen; ``LEASE_X`` is the attribute ``x``. Its repr shows no secret."""
+
+    _notices: tuple[str, ...] = PrivateAttr(())
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        """Return the settings of *crawler*, each from the highest source that gives it.
+
+        Call it once Scrapy's own settings are final: when a component is built, not in an add-on. Under a
+        command that takes no leases LEASE_JOB keeps its braces. Raises SettingsError that names all faults.
+        """
+        found = of_crawler(crawler, cls.model_fields)
+        named = None if takes_no_leases(crawler) else job_fields(cast("Spider", crawler.spider))
+        return cls._checked(found, named)
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any], *, job_fields: Mapping[str, Any] | None = None) -> Self:
+        """Return the settings that *values* (names like ``LEASE_TTL``; Scrapy's own give the defaults) hold.
+
+        Without *job_fields* LEASE_JOB keeps its braces. Raises SettingsError naming all that is wrong.
+        """
+        return cls._checked(of_mapping(values, cls.model_fields), job_fields)
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What is odd but no fault: whoever opens the crawl logs each once, as a warning."""
+        return self._notices
+
+    def key_function(self, spider: Spider) -> Callable[[Request], str | None] | None:
+        """Return what gives a request's item key as LEASE_ITEM_KEY says; None: its fingerprint does."""
+        if self.item_key == "fingerprint":
+            return None
+        if self.item_key == "spider":
+            return cast("Callable[[Request], str | None]", spider.lease_item_key)  # type: ignore[attr-defined]
+        function = load_object(self.item_key)
+        return lambda request: cast("str | None", function(request, spider))
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        for name, value in super().__repr_args__():
+            yield name, redacted_url(value) if name == "redis_url" else value
+
+    @classmethod
+    def _checked(cls, found: Found, named: Mapping[str, Any] | None) -> Self:
+        if named is not None:
+            _fill_job(found, named)
+        key = found.given.get("item_key", SPIDER_KEY)
+        if key.value == SPIDER_KEY.value and key != SPIDER_KEY:
+            found.faults.append(_fault("item_key", key, "names no function", cls._allowed("item_key")))
+        try:
+            settings = cls(**{field: given.value for field, given in found.given.items()})
+        except ValidationError as error:
+            found.faults += cls._faults(error, found)
+        if found.faults:
+            raise SettingsError(f"scrapy-lease cannot start: {'; '.join(dict.fromkeys(found.faults))}")
+        settings._notices = tuple(found.notices)
+        return settings
+
+    @classmethod
+    def _faults(cls, error: ValidationError, found: Found) -> Iterable[str]:
+        details: dict[str, str] = {}
+        for fault in error.errors(include_url=False, include_input=False):
+            own = fault["type"] == "value_error"
+            details.setdefault(str(fault["loc"][0]), str(fault["ctx"]["error"]) if own else "")
+        for field, detail in details.items():
+            yield _fault(field, found.given[field], detail, cls._allowed(field))
+
+    @classmethod
+    def _allowed(cls, field: str) -> str:
+        return str(cast("dict[str, Any]", cls.model_fields[field].json_schema_extra)["allowed"])
+
+
+def _fault(field: str, given: Given, detail: str, allowed: str) -> str:
+    name = f"{PREFIX}{field.upper()}"
+    words = [word for word in allowed.replace(",", " ").split() if word.startswith('"')]
+    near = did_you_mean(f'"{given.value}"', words) if isinstance(given.value, str) and not detail else ""
+    reason = f"{detail}; allowed: {allowed}" if detail else f"is not allowed; allowed: {allowed}"
+    return f"{name} = {shown(name, given.value)} ({given.source}) {reason}{near}"
+
+
+def _fill_job(found: Found, named: Mapping[str, Any]) -> None:
+    job = found.given.get("job", Given("{spider}", "default"))
+    try:
+        found.given["job"] = Given(format_job(str(job.value), named), job.source)
+    except ValueError as exc:
+        found.faults.append(f"LEASE_JOB = {shown('job', job.value)} ({job.source}) {exc}")
+
+
+if __name__ == "__main__":
+    from scrapy_lease.setting_reference import reference
+
+    print(reference(LeaseSettings), end="")

@@ -1,0 +1,88 @@
+"""How many requests each download slot can send now.
+
+Scrapy queues what a slot cannot send yet behind it, where a request would grow old with its lease. So the scheduler
+hands out no more than a slot can send: its own count goes up when it hands a request out and down when the
+downloader-middleware chain of the request has ended, because Scrapy's count lags behind by a turn of the loop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scrapy import Request
+from scrapy.crawler import Crawler
+
+
+@dataclass(slots=True)
+class _Count:
+    #: Handed out, not with the download handler yet.
+    waiting: int = 0
+    #: With the download handler, or on the way back.
+    sending: int = 0
+
+
+class Slots:
+    """Counts of one crawl. The engine need not exist yet; it must when the first request is asked for."""
+
+    def __init__(self, crawler: Crawler) -> None:
+        self._crawler = crawler
+        settings = crawler.settings
+        self._special = settings.getdict("DOWNLOAD_SLOTS")
+        self._concurrency = settings.getint("CONCURRENT_REQUESTS_PER_IP") or settings.getint(
+            "CONCURRENT_REQUESTS_PER_DOMAIN"
+        )
+        throttled = settings.getbool("AUTOTHROTTLE_ENABLED")
+        first = settings.getfloat("AUTOTHROTTLE_START_DELAY") if throttled else 0.0
+        self._delay = max(settings.getfloat("DOWNLOAD_DELAY"), first)
+        self._counts: dict[str, _Count] = {}
+        self._slot_of: dict[Request, str] = {}
+        self._sending: set[Request] = set()
+
+    def key_of(self, request: Request) -> str:
+        """Return the name of the download slot that Scrapy will use for *request*."""
+        key: str = self._crawler.engine.downloader.get_slot_key(request)
+        return key.replace("\0", "").replace("\1", "")
+
+    def can_send(self, key: str) -> bool:
+        """Can this slot send one more request at once? With a delay, one may wait for its time."""
+        count = self._counts.get(key)
+        if count is None:
+            return True
+        concurrency, delay = self._limits(key)
+        if delay:
+            return count.waiting < 1 and count.waiting + count.sending <= concurrency
+        return count.waiting + count.sending < concurrency
+
+    def handed_out(self, request: Request) -> None:
+        """*request* goes to the engine now."""
+        key = self._slot_of[request] = self.key_of(request)
+        self._counts.setdefault(key, _Count()).waiting += 1
+
+    def sent(self, request: Request) -> None:
+        """*request* is with its download handler."""
+        key = self._slot_of.get(request)
+        if key is not None and request not in self._sending:
+            self._sending.add(request)
+            self._counts[key].waiting -= 1
+            self._counts[key].sending += 1
+
+    def ended(self, request: Request) -> None:
+        """The downloader is done with *request*."""
+        key = self._slot_of.pop(request, None)
+        if key is None:
+            return
+        count = self._counts[key]
+        if request in self._sending:
+            self._sending.remove(request)
+            count.sending -= 1
+        else:
+            count.waiting -= 1
+        if not count.waiting and not count.sending:
+            del self._counts[key]
+
+    def _limits(self, key: str) -> tuple[int, float]:
+        slot = self._crawler.engine.downloader.slots.get(key)
+        if slot is not None:
+            return slot.concurrency, slot.delay
+        special = self._special.get(key, {})
+        return special.get("concurrency", self._concurrency), special.get("delay", self._delay)

@@ -1,0 +1,55 @@
+"""Every stat name.
+
+All begin with ``lease/``; what each counts stands beside it. A stat that is not listed here cannot be counted.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scrapy.statscollectors import StatsCollector
+
+#: Name -> what it tells.
+STATS = {
+    "items/leased": "items leased to this session",
+    "items/duplicate": "requests that were pending, leased or done already",
+    "items/taken_over": "items taken from sessions that died, for whoever leases them next",
+    "items/done": "items done",
+    "items/rejected": "items that the site or a middleware refused for good",
+    "items/failed": "faults of items",
+    "items/stale": "results dropped because the lease had gone to another session",
+    "items/dead": "items that went to the dead letters",
+    "queue/pushed": "requests accepted into the backlog",
+    "queue/popped": "requests handed to the engine under a lease",
+    "queue/requeued": "leases handed back, nothing counted",
+    "queue/local_only": "requests that cannot be stored and stay with this node",
+    "queue/foreign": "requests handed back because this spider lacks their callback",
+    "session/renewed": "heartbeats answered",
+    "session/lost": "sessions lost",
+    "session/lag_max": "longest time the reactor was late, in s",
+    "store/commands": "commands sent to the store",
+    "store/roundtrips": "pipelines sent to the store",
+    "store/errors": "pipelines without a good answer",
+    "store/down_seconds": "seconds for which the store did not answer",
+}
+
+
+class Stats:
+    """Counts under ``lease/``."""
+
+    def __init__(self, collector: StatsCollector) -> None:
+        self._collector = collector
+        self._names = {name: f"lease/{name}" for name in STATS}
+
+    def count(self, name: str, number: int = 1) -> None:
+        """Add *number* to a stat of :data:`STATS`."""
+        if number:
+            self._collector.inc_value(self._names[name], number)
+
+    def put(self, name: str, value: Any) -> None:
+        """Set a stat of :data:`STATS`."""
+        self._collector.set_value(self._names[name], value)
+
+    def get(self, name: str) -> Any:
+        """Return a stat of :data:`STATS`, 0 if it was never counted."""
+        return self._collector.get_value(self._names[name], 0)

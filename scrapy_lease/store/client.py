@@ -1,0 +1,331 @@
+"""A connection to the store on which nothing is ever sent twice by itself.
+
+The connection is redis-py's; its retries are off, because a call whose reply was lost must be repeated *as the same
+call* by who made it (see :mod:`scrapy_lease.store.scripts`). All calls made in one turn of the event loop leave as one
+pipeline; the next pipeline leaves when the replies are in. Each new connection first learns which server process it
+talks to, so that no script can be run under the name of a server that is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha1
+from importlib.resources import files
+from typing import Any, cast
+
+from redis.asyncio import ConnectionPool
+from redis.asyncio.connection import AbstractConnection
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import (
+    AuthenticationError,
+    AuthorizationError,
+    BusyLoadingError,
+    ConnectionError,
+    NoPermissionError,
+    NoScriptError,
+    OutOfMemoryError,
+    RedisError,
+    ReadOnlyError,
+    ResponseError,
+)
+
+from scrapy_lease.exceptions import StoreRefused, StoreUnavailable
+
+logger = logging.getLogger(__name__)
+
+#: Answers that mean "not now" rather than "never": the caller repeats its call later.
+_PASSING = (BusyLoadingError, OutOfMemoryError, ReadOnlyError, NoScriptError)
+_PASSING_PREFIXES = ("MISCONF", "MASTERDOWN", "NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN", "BUSY ", "UNKILLABLE")
+
+#: Scripts that free memory or keep a session alive run even when the server is out of memory (from Redis 7 on).
+_ALLOWED_WITHOUT_MEMORY = frozenset({"beat", "settle", "report", "reclaim", "close", "start"})
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """One Lua file with the shared prelude, and its SHA-1 as the server computes it."""
+
+    name: str
+    source: bytes
+    sha: str
+
+    @classmethod
+    def load(cls, name: str, *, shebang: bool) -> Script:
+        """Read ``lua/<name>.lua``; *shebang*: the server knows script flags (Redis 7 and later)."""
+        folder = files("scrapy_lease.store") / "lua"
+        header = "#!lua flags=allow-oom\n" if shebang and name in _ALLOWED_WITHOUT_MEMORY else ""
+        text = header + (folder / "_prelude.lua").read_text("utf-8") + (folder / f"{name}.lua").read_text("utf-8")
+        source = text.encode()
+        return cls(name, source, sha1(source, usedforsecurity=False).hexdigest())
+
+
+@dataclass(slots=True)
+class Call:
+    """A script call: its declared keys and its arguments after ``run_id``, which the connection adds."""
+
+    script: str
+    keys: Sequence[str]
+    args: Sequence[bytes | str | int]
+
+
+@dataclass(slots=True)
+class StoreStats:
+    """What the store cost so far. ``down_seconds`` counts whole outages that are over."""
+
+    commands: int = 0
+    roundtrips: int = 0
+    errors: int = 0
+    down_seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class Availability:
+    """Whether the store answers; tells changes once, in one line each.
+
+    :param on_change: called with True when the store is back and False when it went.
+    """
+
+    shown: str
+    stats: StoreStats
+    on_change: Callable[[bool], None] = lambda up: None
+    down_since: float | None = field(default=None, init=False)
+
+    def down(self, error: BaseException) -> None:
+        """Note a failure of the store."""
+        self.stats.errors += 1
+        if self.down_since is None:
+            self.down_since = time.monotonic()
+            logger.warning("The store %s does not answer (%s): nothing new is fetched until it does", self.shown, error)
+            self.on_change(False)
+
+    def up(self) -> None:
+        """Note an answer of the store."""
+        if self.down_since is not None:
+            outage = time.monotonic() - self.down_since
+            self.down_since = None
+            self.stats.down_seconds += outage
+            logger.info("The store %s answers again after %.1f s", self.shown, outage)
+            self.on_change(True)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInfo:
+    """What a connection learnt about its server when it was made."""
+
+    run_id: str
+    version: tuple[int, ...]
+    policy: str
+    maxmemory: int
+
+    @classmethod
+    def parse(cls, text: str) -> ServerInfo:
+        """Read the reply of INFO."""
+        fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+        version = tuple(int(part) for part in fields.get("redis_version", "0").split(".") if part.isdigit())
+        return cls(fields["run_id"], version, fields.get("maxmemory_policy", ""), int(fields.get("maxmemory", 0)))
+
+    def check(self, shown: str) -> None:
+        """Raise :class:`StoreRefused` if leases would not be safe on this server."""
+        if self.version < (6, 2):
+            found = ".".join(map(str, self.version))
+            raise StoreRefused(f"LEASE_REDIS_URL={shown!r}: the server speaks version {found}; 6.2 or later is needed")
+        if self.maxmemory and self.policy not in ("noeviction", ""):
+            raise StoreRefused(
+                f"LEASE_REDIS_URL={shown!r}: the server has maxmemory-policy {self.policy!r} and may evict leases; "
+                "set maxmemory-policy noeviction"
+            )
+
+
+class Channel:
+    """One connection; calls of one loop turn are one pipeline.
+
+    :param url: ``redis://``, ``rediss://`` or ``unix://``.
+    :param shown: the URL without its password, for messages.
+    :param timeout: seconds for each pipeline, connecting included.
+    :param url_source: where the URL may change (an embedded server that was restarted), asked before each connecting.
+    """
+
+    def __init__(
+        self, url: str, shown: str, timeout: float, stats: StoreStats, availability: Availability | None = None
+    ) -> None:
+        self.shown = shown
+        self.timeout = timeout
+        self.stats = stats
+        self.server: ServerInfo | None = None
+        self.before_connect: Callable[[], Any] | None = None
+        self._availability = availability
+        self._pool = ConnectionPool.from_url(
+            url, protocol=2, retry=Retry(NoBackoff(), 0), driver_info=None, socket_timeout=timeout,
+            socket_connect_timeout=timeout,
+        )  # fmt: skip
+        self._connection: AbstractConnection | None = None
+        self._scripts: dict[str, Script] = {}
+        self._waiting: list[tuple[Call, asyncio.Future[Any]]] = []
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def call(self, call: Call) -> Any:
+        """Run a script and return its reply.
+
+        :raises StoreUnavailable: no answer in time, or an answer that means "not now"; it may or may not have run.
+        :raises StoreRefused: the server answers, but will never do.
+        """
+        if self._closed:
+            raise StoreUnavailable(f"the connection to {self.shown} is closed")
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting.append((call, future))
+        if self._task is None:
+            self._task = asyncio.ensure_future(self._flush())
+        return await future
+
+    async def command(self, *args: bytes | str | int) -> Any:
+        """Run a plain command outside the pipelines (for people's tools); errors as in :meth:`call`."""
+        async with self._guard():
+            connection = await self._connected()
+            return (await self._exchange(connection, [args]))[0]
+
+    async def close(self) -> None:
+        """Close the connection; calls under way fail with :class:`StoreUnavailable`."""
+        self._closed = True
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self._drop()
+
+    async def _flush(self) -> None:
+        try:
+            while self._waiting:
+                batch, self._waiting = self._waiting, []
+                await self._pipeline(batch)
+        finally:
+            self._task = None
+            for _, future in self._waiting:
+                if not future.done():
+                    future.set_exception(StoreUnavailable(f"the connection to {self.shown} is closed"))
+            self._waiting = []
+
+    async def _pipeline(self, batch: list[tuple[Call, asyncio.Future[Any]]]) -> None:
+        try:
+            async with self._guard():
+                replies = await self._run([call for call, _ in batch])
+        except (StoreUnavailable, StoreRefused) as error:
+            replies = [error] * len(batch)
+        except asyncio.CancelledError:
+            for _, future in batch:
+                if not future.done():
+                    future.set_exception(StoreUnavailable(f"the connection to {self.shown} is closed"))
+            raise
+        for (call, future), reply in zip(batch, replies, strict=True):
+            if future.done():
+                continue
+            if isinstance(reply, BaseException):
+                future.set_exception(self._failure(call, reply))
+            else:
+                future.set_result(reply)
+
+    def _failure(self, call: Call, error: BaseException) -> BaseException:
+        """Turn an error reply of one call into ours."""
+        if isinstance(error, (StoreUnavailable, StoreRefused)):
+            return error
+        if isinstance(error, _PASSING) or str(error).startswith(_PASSING_PREFIXES) or "OOM" in str(error):
+            failure = StoreUnavailable(f"the store {self.shown} refused {call.script}: {error}")
+            if self._availability is not None:
+                self._availability.down(failure)
+            return failure
+        return StoreRefused(f"the store {self.shown} refused {call.script}: {error}")
+
+    @contextlib.asynccontextmanager
+    async def _guard(self) -> Any:
+        """Bound a conversation in time; leave no connection with replies still due."""
+        try:
+            async with asyncio.timeout(self.timeout):
+                yield
+        except (AuthenticationError, AuthorizationError, NoPermissionError) as error:
+            await self._drop()
+            raise StoreRefused(f"LEASE_REDIS_URL={self.shown!r}: the server refuses the user or password: {error}") from None
+        except (RedisError, OSError, TimeoutError) as error:
+            await self._drop()
+            reason = f"no answer within {self.timeout:g} s" if isinstance(error, TimeoutError) else str(error)
+            failure = StoreUnavailable(f"the store {self.shown} does not answer: {reason}")
+            if self._availability is not None:
+                self._availability.down(failure)
+            raise failure from None
+        except BaseException:
+            await self._drop()
+            raise
+
+    async def _run(self, calls: list[Call]) -> list[Any]:
+        connection = await self._connected()
+        assert self.server is not None
+        replies = await self._exchange(connection, [self._evalsha(call) for call in calls])
+        missing = [i for i, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
+        if missing:
+            for name in {calls[i].script for i in missing}:
+                await self._exchange(connection, [("SCRIPT", "LOAD", self._script(name).source)])
+            again = await self._exchange(connection, [self._evalsha(calls[i]) for i in missing])
+            for i, reply in zip(missing, again, strict=True):
+                replies[i] = reply
+        if self._availability is not None and not any(isinstance(reply, ResponseError) for reply in replies):
+            self._availability.up()
+        return replies
+
+    def _script(self, name: str) -> Script:
+        script = self._scripts.get(name)
+        if script is None:
+            assert self.server is not None
+            script = self._scripts[name] = Script.load(name, shebang=self.server.version >= (7,))
+        return script
+
+    def _evalsha(self, call: Call) -> tuple[bytes | str | int, ...]:
+        assert self.server is not None
+        return ("EVALSHA", self._script(call.script).sha, len(call.keys), *call.keys, self.server.run_id, *call.args)
+
+    async def _exchange(
+        self, connection: AbstractConnection, commands: Sequence[Sequence[bytes | str | int]]
+    ) -> list[Any]:
+        self.stats.commands += len(commands)
+        self.stats.roundtrips += 1
+        await connection.send_packed_command(connection.pack_commands(commands), check_health=False)
+        replies: list[Any] = []
+        for _ in commands:
+            try:
+                replies.append(await connection.read_response())
+            except ResponseError as error:
+                replies.append(error)
+            except ConnectionError as error:
+                # redis-py files "LOADING" under connection errors; for a call it is an answer like another.
+                if not isinstance(error, BusyLoadingError):
+                    raise
+                replies.append(error)
+        return replies
+
+    async def _connected(self) -> AbstractConnection:
+        if self._connection is not None and self._connection.is_connected:
+            return self._connection
+        if self.before_connect is not None:
+            await self.before_connect()
+        connection = cast("AbstractConnection", self._pool.make_connection())
+        self._connection = connection
+        await connection.connect()
+        replies = await self._exchange(connection, [("INFO", "server"), ("INFO", "memory")])
+        for reply in replies:
+            if isinstance(reply, BaseException):
+                raise reply
+        server = ServerInfo.parse(b"\n".join(replies).decode())
+        if self.server is not None and server.version != self.server.version:
+            self._scripts.clear()
+        server.check(self.shown)
+        self.server = server
+        return connection
+
+    async def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(Exception):
+                await connection.disconnect(nowait=True)

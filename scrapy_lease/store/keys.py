@@ -1,0 +1,96 @@
+"""The one place that builds key names.
+
+Every key of a namespace carries the hash tag ``{namespace:shard}``, so that a script finds all its keys in one slot of
+a cluster. A *scope* is where requests live: a job, or one named run of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import quote
+
+#: Shards of a namespace on a single server.
+SHARDS = 1
+
+#: Marks a done bucket should hold: small enough to stay in the server's compact encoding, many enough to pay the key.
+MARKS_PER_BUCKET = 100
+
+
+def _plain(name: str) -> str:
+    """Return *name* without the characters that structure a key (braces, colons, at signs, control characters)."""
+    return quote(name, safe=" !$&'()*+,;=/-._~")
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """Keys that all jobs of a namespace share."""
+
+    name: str
+    shard: int = 0
+
+    @property
+    def prefix(self) -> str:
+        """Begin of every key, with the hash tag."""
+        return f"{{{_plain(self.name)}:{self.shard}}}"
+
+    @property
+    def clock(self) -> str:
+        """HASH: lease clock, generation, fence, number of shards."""
+        return f"{self.prefix}:clock"
+
+    @property
+    def sessions(self) -> str:
+        """ZSET: session id -> deadline on the lease clock, in ms."""
+        return f"{self.prefix}:sessions"
+
+    @property
+    def control(self) -> str:
+        """HASH: ``pause:<job>`` and ``drain:<node>`` flags."""
+        return f"{self.prefix}:control"
+
+    @property
+    def jobs(self) -> str:
+        """HASH: scope name -> when it was opened last (seconds of the server's wall clock)."""
+        return f"{self.prefix}:jobs"
+
+    def session(self, sid: str) -> str:
+        """HASH of one session: who it is, and the last call of each verb with its reply."""
+        return f"{self.prefix}:session:{sid}"
+
+    def runs(self, job: str) -> str:
+        """ZSET of the named runs of a job -> when each was opened last."""
+        return f"{self.prefix}:runs:{_plain(job)}"
+
+    def scope(self, job: str, run: str = "", expected_items: int = 10_000_000) -> Scope:
+        """Return the keys of *job* (of its run named *run*); *expected_items* sizes its done set."""
+        return Scope(self, job, run, max(1, expected_items // MARKS_PER_BUCKET))
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Keys of one job, or of one named run of it."""
+
+    namespace: Namespace
+    job: str
+    run: str
+    buckets: int
+
+    @property
+    def name(self) -> str:
+        """``job``, or ``job@run``."""
+        return f"{_plain(self.job)}@{_plain(self.run)}" if self.run else _plain(self.job)
+
+    def key(self, part: str) -> str:
+        """Return the key of one part: meta, members, producing, start, ready, slots, delayed, state, payload, dead."""
+        return f"{self.namespace.prefix}:job:{self.name}:{part}"
+
+    def held(self, sid: str) -> str:
+        """SET of the digests that a session holds."""
+        return self.key(f"held:{sid}")
+
+    def mark(self, digest: bytes) -> tuple[str, bytes]:
+        """Return the done bucket of a digest and the field in it.
+
+        Bucket number and field use different halves of the 16 bytes, so together they tell more than 64 bits.
+        """
+        return self.key(f"done:{int.from_bytes(digest[:8], 'big') % self.buckets}"), digest[8:]

@@ -1,0 +1,287 @@
+"""Requests between a lease and its outcome: decoded, held ready, handed out, judged.
+
+A *try* is one request on its way; an item has one or, after a callback asked for its page again, several. A try is
+*void* when its result may not count any more: its session was lost meanwhile, or the item was given up. The item of a
+void try begins anew from its original request, if it is still this process's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Iterable, Sequence
+
+from scrapy import Request
+
+from scrapy_lease.exceptions import CorruptPayload, UnknownCallback
+from scrapy_lease.intake import Intake
+from scrapy_lease.leases.items import Hold, Ledger, Verdict
+from scrapy_lease.leases.window import Window
+from scrapy_lease.meta import write_record
+from scrapy_lease.outcomes import Kind, Outcome, Tracker
+from scrapy_lease.payload import Codec
+from scrapy_lease.runtime import Runtime
+from scrapy_lease.slots import Slots
+from scrapy_lease.store.scripts import Grant
+
+logger = logging.getLogger(__name__)
+
+#: Seconds before an item whose callback this node lacks may be taken again: another node should have it.
+FOREIGN_DELAY = 5.0
+
+_VERDICTS = {
+    Kind.DONE: Verdict.DONE,
+    Kind.REJECTED: Verdict.REJECTED,
+    Kind.FAILED: Verdict.FAILED,
+    Kind.BACK: Verdict.BACK,
+}
+
+
+class Try:
+    """One request on its way; *hold* is its item's, None for one that could not be stored and has no item."""
+
+    __slots__ = ("epoch", "hold", "is_void", "request")
+
+    def __init__(self, request: Request, hold: Hold | None, epoch: int) -> None:
+        self.request = request
+        self.hold = hold
+        self.epoch = epoch
+        self.is_void = False
+
+    def __repr__(self) -> str:
+        return f"<Try {self.request}{' void' if self.is_void else ''}>"
+
+
+class Tries:
+    """See the module's docstring."""
+
+    def __init__(self, runtime: Runtime, ledger: Ledger, codec: Codec, slots: Slots, tracker: Tracker) -> None:
+        self.window: Window[Try] = Window(runtime.settings.window)
+        self.intake: Intake
+        self._session = runtime.session
+        self._gate = runtime.gate
+        self._stats = runtime.stats
+        self._marks_first = runtime.settings.on_holder_death == "park"
+        self._ledger = ledger
+        self._codec = codec
+        self._slots = slots
+        self._tracker = tracker
+        self._out: dict[Request, Try] = {}
+        self._loose = 0
+        self._is_warned = False
+        tracker.on_outcome = self.ended
+        tracker.on_downloaded = self._downloaded
+        tracker.is_stale = self.is_stale
+        tracker.is_certain = lambda: self._session.is_confirmed
+        tracker.certainty = self.certainty
+        self._gate.is_leased = self._out.__contains__
+        self._gate.may_send = lambda request: not self.is_stale(request)
+        self._gate.on_sent = self._sent
+
+    def __repr__(self) -> str:
+        return f"<Tries: {self.window}, {len(self._out)} with the engine>"
+
+    @property
+    def out(self) -> int:
+        """How many requests the engine has."""
+        return len(self._out)
+
+    @property
+    def loose(self) -> int:
+        """How many requests without an item are here or with the engine."""
+        return self._loose
+
+    def hold_of(self, request: Request | None) -> Hold | None:
+        """Return the hold of a request that the engine has."""
+        found = self._out.get(request) if request is not None else None
+        return found.hold if found is not None else None
+
+    def is_stale(self, request: Request) -> bool:
+        """May the result of this request not count any more?"""
+        found = self._out.get(request)
+        return found is not None and self._is_stale(found)
+
+    async def certainty(self, request: Request) -> None:
+        """Wait until it is certain whether the result of *request* may count: confirmed again, or stale."""
+        while not self._session.is_confirmed and not self.is_stale(request) and not self._session.is_closed:
+            await asyncio.sleep(0.05)
+
+    # on the way out
+
+    def granted(self, grants: Sequence[Grant]) -> None:
+        """Hold newly leased items ready."""
+        for grant in grants:
+            hold = Hold(
+                grant.digest, grant.fence, self._session.epoch, grant.slot, grant.mark, grant.payload,
+                grant.attempts, grant.deaths,
+            )  # fmt: skip
+            if not self._ledger.add(hold):
+                continue
+            self._stats.count("items/leased")
+            if self._marks_first:
+                self._ledger.mark_sent(hold)
+            else:
+                self.prepare(hold)
+
+    def prepare(self, hold: Hold) -> None:
+        """Put the original request of an item into the window."""
+        try:
+            request = self._codec.decode(hold.payload)
+        except UnknownCallback as error:
+            self._stats.count("queue/foreign")
+            if not self._is_warned:
+                self._is_warned = True
+                logger.warning("A request is left to nodes that have its callback: %s", error)
+            self._ledger.hand_back(hold, FOREIGN_DELAY * random.uniform(0.5, 1.5))
+        except CorruptPayload as error:
+            logger.error("An item goes to the dead letters, because its payload cannot be read: %s", error)
+            self._ledger.bury(hold, "payload", str(error))
+        else:
+            hold.open += 1
+            hold.progress = time.monotonic()
+            self.window.put(hold.slot, request.priority, Try(request, hold, self._session.epoch))
+
+    def keep(self, request: Request, parent: Hold | None) -> None:
+        """Hold a request of this node ready: one that continues *parent*, or that could not be stored."""
+        if parent is None:
+            self._loose += 1
+        else:
+            parent.open += 1
+        self._put_again(Try(request, parent, self._session.epoch))
+
+    def next(self) -> Request | None:
+        """Hand the best request to the engine; None: nothing can be sent now."""
+        if not self._session.is_confirmed:
+            return None
+        found = self.window.take(self._slots.can_send)
+        if found is None:
+            return None
+        request, hold = found.request, found.hold
+        self._out[request] = found
+        self._slots.handed_out(request)
+        if hold is not None:
+            hold.progress = time.monotonic()
+            item = request.meta.get("lease_item") or hold.digest.hex()
+            write_record(request.meta, item=item, fence=hold.fence, session=self._session.sid)
+        self._tracker.track(request)
+        self._stats.count("queue/popped")
+        return request
+
+    # what became of them
+
+    def ended(self, request: Request, outcome: Outcome) -> None:
+        """Take in what the tracker tells of a request."""
+        found = self._out.pop(request, None)
+        if found is None:
+            return
+        self._slots.ended(request)
+        hold = found.hold
+        if hold is not None:
+            hold.progress = time.monotonic()
+        if self._is_stale(found):
+            self._ended_stale(found, outcome)
+        elif outcome.kind is Kind.CONTINUES:
+            self._continues(found, outcome.next_request)
+        elif hold is None:
+            self._loose -= 1
+        else:
+            self._ledger.request_ended(
+                hold, _VERDICTS[outcome.kind], outcome.reason, outcome.trace, outcome.items
+            )
+
+    def give_up(self, hold: Hold, reason: str, trace: str) -> None:
+        """End an item whose requests make no progress, as a fault."""
+        self._void(hold)
+        hold.open = 0
+        hold.judge(Verdict.FAILED, reason, trace)
+        self._ledger.settle_if_over(hold)
+
+    def regained(self, holds: Iterable[Hold]) -> None:
+        """The session was lost; these items are held again under another: what is under way of them is void."""
+        for hold in holds:
+            if hold.open == 0 and hold.verdict is not None:
+                continue
+            under_way = self._void(hold)
+            hold.open = under_way
+            if not under_way:
+                hold.restart()
+                self.prepare(hold)
+
+    def lost(self, holds: Iterable[Hold]) -> None:
+        """These items are another session's now."""
+        for hold in holds:
+            self._void(hold)
+            self._ledger.drop(hold)
+
+    def hand_back_all(self) -> None:
+        """Give back everything that is not with the engine, and what is: the crawl ends."""
+        self.window.clear()
+        for hold in list(self._ledger):
+            if hold.open or hold.verdict is None:
+                self._void(hold)
+                self._ledger.hand_back(hold)
+
+    def hand_back_window(self) -> None:
+        """Give back what is held ready and never was with the engine."""
+        for found in self.window.clear():
+            hold = found.hold
+            if hold is not None and hold.open == 1 and hold.verdict is None:
+                self._ledger.hand_back(hold)
+            else:
+                self._put_again(found)
+
+    def _is_stale(self, found: Try) -> bool:
+        return found.is_void or found.epoch != self._session.epoch or self._session.is_lost
+
+    def _continues(self, found: Try, following: Request | None) -> None:
+        assert following is not None
+        if following is found.request:
+            self.intake.claim(following)
+            self._put_again(found)
+        elif self.intake.claim(following):
+            self._put_again(Try(following, found.hold, found.epoch))
+        elif found.hold is not None:
+            # A handler of request_scheduled refused it, so it never reached the scheduler.
+            self._ledger.request_ended(found.hold, Verdict.REJECTED, "ignored")
+        else:
+            self._loose -= 1
+
+    def _ended_stale(self, found: Try, outcome: Outcome) -> None:
+        if outcome.next_request is not None:
+            self.intake.claim(outcome.next_request)
+        self._stats.count("items/stale")
+        hold = found.hold
+        if hold is None:
+            self._loose -= 1
+            return
+        hold.open -= 1
+        if hold.open == 0 and self._ledger.is_held(hold):
+            hold.restart()
+            self.prepare(hold)
+
+    def _void(self, hold: Hold) -> int:
+        """Let nothing that is under way of an item count; return how many of its requests the engine has."""
+        self.window.remove(lambda found: found.hold is hold)
+        under_way = [found for found in self._out.values() if found.hold is hold]
+        for found in under_way:
+            found.is_void = True
+            self._gate.cut(found.request)
+        return len(under_way)
+
+    def _put_again(self, found: Try) -> None:
+        self.window.put(self._slots.key_of(found.request), found.request.priority, found, again=True)
+
+    def _sent(self, request: Request) -> None:
+        self._slots.sent(request)
+        self._progress(request)
+
+    def _downloaded(self, request: Request) -> None:
+        self._slots.ended(request)
+        self._progress(request)
+
+    def _progress(self, request: Request) -> None:
+        hold = self.hold_of(request)
+        if hold is not None:
+            hold.progress = time.monotonic()

@@ -1,0 +1,68 @@
+"""Fixtures that every test may use: real servers and the relay in front of one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tests.helpers.relay import Relay
+from tests.helpers.servers import Server
+
+
+SERVER_FIXTURES = {"_shared_server", "make_server"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what needs the server under test, however indirectly."""
+    for item in items:
+        if SERVER_FIXTURES.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker("server")
+
+
+@pytest.fixture(scope="session")
+def server_kind() -> str:
+    """The server under test, "valkey" or "redis": SCRAPY_LEASE_TEST_SERVER."""
+    return os.environ.get("SCRAPY_LEASE_TEST_SERVER", "valkey")
+
+
+@pytest.fixture(scope="session")
+def _shared_server(server_kind: str) -> Iterator[Server]:
+    with Server(server_kind) as server:
+        yield server
+
+
+@pytest.fixture
+def server(_shared_server: Server) -> Server:
+    """An empty server, whose process is shared: a test that stops or configures it takes `own_server`."""
+    _shared_server.flush()
+    return _shared_server
+
+
+@pytest.fixture
+def make_server(server_kind: str) -> Iterator[Callable[..., Server]]:
+    """Starts servers of this test's own, with the options of `Server`."""
+    with ExitStack() as stack:
+        yield lambda kind=server_kind, **options: stack.enter_context(Server(kind, **options))
+
+
+@pytest.fixture
+def own_server(make_server: Callable[..., Server]) -> Server:
+    """A server process of this test's own, to kill, pause and restart."""
+    return make_server()
+
+
+@pytest.fixture
+def relay(server: Server) -> Iterator[Relay]:
+    """A relay in front of `server`."""
+    with Relay(server.url) as relay:
+        yield relay
+
+
+@pytest.fixture
+def own_relay(own_server: Server) -> Iterator[Relay]:
+    """A relay in front of `own_server`."""
+    with Relay(own_server.url) as relay:
+        yield relay
