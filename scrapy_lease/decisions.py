@@ -127,7 +127,7 @@ def scrape_outcome(
     return _finished_outcome(seen, done_when)
 
 
-def error_outcome(seen: Seen, error: BaseException) -> Outcome:
+def error_outcome(seen: Seen, error: BaseException | None) -> Outcome:
     """Judge an error that Scrapy reported while scraping."""
     if seen.accepted:
         from_callback = seen.raised is not None
@@ -173,7 +173,7 @@ def _finished_outcome(seen: Seen, done_when: str) -> Outcome:
     return Outcome(Kind.DONE)
 
 
-def tail(error: BaseException) -> str:
+def tail(error: BaseException | None) -> str:
     """Return the last TRACE_LINES lines of the traceback of `error`, without the credentials in its URLs."""
     lines = "".join(traceback.format_exception(error)).splitlines()[-TRACE_LINES:]
     return _URL_CREDENTIALS.sub("***@", "\n".join(lines))[-_TRACE_CHARACTERS:]

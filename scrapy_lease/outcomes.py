@@ -38,18 +38,10 @@ from scrapy.exceptions import CloseSpider
 from scrapy.http import Response
 from twisted.python.failure import Failure
 
-from scrapy_lease.decisions import (
-    Kind,
-    Outcome,
-    Seen,
-    cancelled_outcome,
-    download_outcome,
-    error_outcome,
-    scrape_outcome,
-    tail,
-)
+from scrapy_lease import decisions
+from scrapy_lease.decisions import Kind, Outcome, Seen
 
-__all__ = ["Kind", "Outcome", "Tracker", "complete_request", "current_request", "is_being_cancelled"]
+__all__ = ["Kind", "Outcome", "Tracker", "complete_request", "current_request"]
 
 _numbers = itertools.count(1)
 _number: ContextVar[int] = ContextVar("scrapy_lease_request", default=0)
@@ -63,8 +55,8 @@ class Tracker:
     - `on_outcome(request, outcome)`: called once for each `track`;
     - `on_downloaded(request)`: called once for each `track`, when the downloader is done with the request;
     - `is_stale(request)`: whether this process no longer holds the lease of a tracked request;
-    - `is_certain()` and `certainty(request)`: whether it can know that now, and what to wait for if not: results
-      wait for it, so that they are neither dropped for a mere outage nor passed on against another holder's;
+    - `is_certain()` and `certainty(request)`: whether it can know that now, and what to wait for if not:
+      results wait for it, neither dropped for a mere outage nor passed on against another holder's;
     - `done_when`: `items`, `response` or `manual`, as LEASE_DONE_WHEN.
 
     They are reset when the engine stops, so that nothing of a finished crawl is kept alive.
@@ -110,9 +102,9 @@ class Tracker:
     def track(self, request: Request) -> None:
         """Expect an outcome for `request`; `next_request` calls it for each one that it is about to return.
 
-        One object must not be handed out while it is in flight: Scrapy keeps requests in sets and would end the
-        crawl under the other's callback. A callback may yield its own request (`current()` in `enqueue_request`
-        is that very object): keep a copy of it.
+        One object must not be handed out while it is in flight: Scrapy keeps requests in sets and would end
+        the crawl under the other's callback. Where a callback yields its own request (`enqueue_request` gets
+        `current()` itself), keep a copy.
 
         One that is returned untracked runs in the context of some other request; nothing of it is attributed
         there, except what its errback yields.
@@ -230,12 +222,12 @@ class Tracker:
     def _item_failed(self, failure: Failure) -> None:
         if (entry := self._scraped_here()) is not None:
             entry.settled += 1
-            entry.pipeline_trace = entry.pipeline_trace or tail(_error_of(failure))
+            entry.pipeline_trace = entry.pipeline_trace or decisions.tail(failure.value)
 
     def _spider_failed(self, failure: Failure) -> None:
         entry = self._scraped_here()
         if entry is not None and entry.error is None:
-            entry.error = error_outcome(entry, _error_of(failure))
+            entry.error = decisions.error_outcome(entry, failure.value)
 
     def _engine_stopped(self) -> None:
         self._entries.clear()
@@ -248,9 +240,9 @@ class Tracker:
             return
         self.on_downloaded(entry.request)
         if task.cancelled():
-            self._tell(number, cancelled_outcome(task, "middleware"))
+            self._tell(number, decisions.cancelled_outcome(task, "middleware"))
         elif (error := task.exception()) is not None:
-            self._tell(number, download_outcome(entry, error))
+            self._tell(number, decisions.download_outcome(entry, error))
         elif isinstance(result := task.result(), Request):
             self._tell(number, Outcome(Kind.CONTINUES, next_request=result))
         else:
@@ -258,7 +250,7 @@ class Tracker:
 
     def _scrape_ended(self, number: int, task: asyncio.Task[Any]) -> None:
         if (entry := self._entries.get(number)) is not None:
-            outcome = scrape_outcome(entry, task, self._retry_codes, self.done_when)
+            outcome = decisions.scrape_outcome(entry, task, self._retry_codes, self.done_when)
             self._tell(number, replace(outcome, items=entry.items))
 
     def _tell(self, number: int, outcome: Outcome) -> None:
@@ -301,31 +293,8 @@ async def _at_once(request: Request) -> None:
     pass
 
 
-def current_request() -> Request | None:
-    """`Tracker.current` of whichever crawl the present context belongs to."""
-    requests = (tracker.current() for tracker in _trackers.values())
-    return next((request for request in requests if request is not None), None)
-
-
-def complete_request(request: Request) -> bool:
-    """`Tracker.complete` of whichever crawl `request` belongs to."""
-    return any(tracker.complete(request) for tracker in _trackers.values())
-
-
-def is_being_cancelled() -> bool:
-    """Whether somebody cancels the present task: code that runs in it may raise CancelledError by itself."""
-    return _present_task().cancelling() > 0
-
-
-def _error_of(failure: Failure) -> BaseException:
-    assert failure.value is not None
-    return failure.value
-
-
 def _present_task() -> asyncio.Task[Any]:
     task = asyncio.current_task()
     if task is None:
-        raise RuntimeError(
-            "scrapy-lease needs the asyncio reactor or none; TWISTED_REACTOR names another one"
-        )
+        raise RuntimeError("scrapy-lease needs the asyncio reactor or none: TWISTED_REACTOR names another")
     return task

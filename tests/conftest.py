@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "example_project"))
+
+from tests.helpers.fleet import Fleet
 from tests.helpers.relay import Relay
 from tests.helpers.servers import Server
-
 
 SERVER_FIXTURES = {"_shared_server", "make_server"}
 
@@ -66,3 +70,10 @@ def own_relay(own_server: Server) -> Iterator[Relay]:
     """A relay in front of `own_server`."""
     with Relay(own_server.url) as relay:
         yield relay
+
+
+@pytest.fixture
+def fleet(server: Server, tmp_path: Path) -> Iterator[Callable[..., Fleet]]:
+    """Starts a shop whose nodes share `server`, with the options of `Fleet`."""
+    with ExitStack() as stack:
+        yield lambda url=server.url, **options: stack.enter_context(Fleet(tmp_path, url, **options))

@@ -9,7 +9,7 @@ from typing import Any, Self
 from scrapy.crawler import Crawler
 from scrapy.http import Response
 
-from scrapy_lease.outcomes import Tracker, is_being_cancelled
+from scrapy_lease.outcomes import Tracker
 
 
 class OuterMiddleware:
@@ -35,8 +35,9 @@ class OuterMiddleware:
                 if self._tracker.admits(output):
                     yield output
         except asyncio.CancelledError as error:
-            # Scrapy would wait for this output for ever.
-            if is_being_cancelled():
+            # Scrapy would wait for this output for ever, unless somebody did cancel the task.
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
                 raise
             self._tracker.raised(error)
             raise RuntimeError("the callback raised asyncio.CancelledError: catch it there") from error

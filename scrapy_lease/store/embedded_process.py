@@ -57,7 +57,7 @@ class ServerProcess:
         """Return when the server answers; start it if it does not live. Not to be called inside ``locked``.
 
         :param user: for whom; when that one has left, nothing is started or awaited.
-        :raises EmbeddedServerError: it kept ending while starting, or showed no progress for *timeout* seconds.
+        :raises EmbeddedServerError: it keeps ending while it starts, or shows no progress for *timeout* s.
         """
         starts = 0
         end = time.monotonic() + timeout

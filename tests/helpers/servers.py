@@ -29,6 +29,9 @@ from tests.helpers.certificates import write_certificates
 START_TIMEOUT = 20.0
 LOOPBACK = "127.0.0.1"
 
+# By default redis-py tries ten times, waiting ever longer.
+NO_RETRY = Retry(NoBackoff(), 0)
+
 
 def _valkey_binary() -> str | None:
     try:
@@ -200,7 +203,7 @@ class Server:
 
     def client(self, **options: Any) -> redis.Redis:
         """Return a blocking client for assertions, without retries; `close` closes it."""
-        options = {"socket_timeout": 10, "retry": Retry(NoBackoff(), 0), **options}
+        options = {"socket_timeout": 10, "retry": NO_RETRY, **options}
         client = redis.Redis.from_url(self.url, **options)
         self._clients.append(client)
         return client
@@ -271,7 +274,7 @@ class Server:
         end = time.monotonic() + START_TIMEOUT
         while True:
             try:
-                with redis.Redis.from_url(self.url, socket_timeout=2, retry=Retry(NoBackoff(), 0)) as client:
+                with redis.Redis.from_url(self.url, socket_timeout=2, retry=NO_RETRY) as client:
                     client.ping()
                 return
             except (redis.ConnectionError, redis.TimeoutError):

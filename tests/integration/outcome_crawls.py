@@ -46,6 +46,7 @@ class Record:
     parents: list[tuple[str, str | None]] = field(default_factory=list)
     events: list[str] = field(default_factory=list)
     tracked: int = 0
+    downloaded: int = 0
     told: int = 0
     in_flight: int = -1
     reason: str = "the crawl did not end"
@@ -150,6 +151,7 @@ class RecordingScheduler(Scheduler):
         self.spider = spider
         spider.tracker = self.tracker
         self.tracker.on_outcome = self.told
+        self.tracker.on_downloaded = self.downloaded
         self.tracker.is_stale = lambda request: bool(getattr(spider, "stale", False))
         self.tracker.done_when = spider.extra.get("DONE_WHEN", "items")
         return super().open(spider)
@@ -174,6 +176,9 @@ class RecordingScheduler(Scheduler):
             self.spider.record.tracked += 1
             self.tracker.track(request)
         return request
+
+    def downloaded(self, request: Request) -> None:
+        self.spider.record.downloaded += 1
 
     def told(self, request: Request, outcome: Outcome) -> None:
         record, path = self.spider.record, path_of(request)
@@ -248,9 +253,20 @@ async def crawl(mode: str, row: Row) -> Record:
     runner = AsyncCrawlerRunner(settings(mode, row))
     base = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     task = runner.crawl(row.spider, base=base, record=record)
-    await asyncio.wait([task], timeout=0.5 if row.spider.hangs else LIMIT)
+    await asyncio.wait(
+        [task, loop.create_task(told_all(record))] if row.spider.hangs else [task],
+        timeout=LIMIT,
+        return_when=asyncio.FIRST_COMPLETED,
+    )
     server.close()
     return record
+
+
+async def told_all(record: Record) -> None:
+    """Wait until each tracked request has its outcome, and then for an end of the crawl that does not come."""
+    while not 0 < record.tracked == record.told:
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.3)
 
 
 async def left_behind() -> dict[str, int]:

@@ -245,15 +245,14 @@ class DoneWhenManual(RowSpider):
 
     async def parse(self, response: Any) -> Any:
         if response.url.endswith("/late"):
-            asyncio.get_running_loop().call_later(0.05, self.late, response.request)
-            await asyncio.sleep(0)
+            self.late = response.request
             return
         if response.url.endswith("/page"):
             assert self.tracker.complete(response.request)
         yield {"n": 1}
 
-    def late(self, request: Any) -> None:
-        self.record.note("late", self.tracker.complete(request))
+    def closed(self, reason: str) -> None:
+        self.record.note("late", self.tracker.complete(self.late))
 
 
 @ROWS.row({"/page": ["done"]}, ["/elsewhere True"])
@@ -279,11 +278,16 @@ class DoneWhenManualAnotherRequest(RowSpider):
 class Untracked(RowSpider):
     """A request that was handed out untracked has no outcome and does not run as the one that yielded it."""
 
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.noted = asyncio.Event()
+
     async def parse(self, response: Any) -> Any:
         if response.url.endswith("/page"):
             yield self.request("/untracked", meta={"untracked": True})
-            await asyncio.sleep(0.1)
+            await self.noted.wait()
         self.record.note(path_of(response.request), self.current())
+        self.noted.set()
 
 
 @ROWS.row({"/page": ["back stale"], "/child": []}, ["callback"])
@@ -297,3 +301,37 @@ class StaleOutput(Yields):
         self.stale = True
         yield {"spider": self}
         yield self.request("/child")
+
+
+class UncertainOutput(Yields):
+    """Makes the lease uncertain while the callback runs, until the tracker asks for certainty."""
+
+    certain = True
+    turns_stale: bool
+
+    async def certainty(self, request: Any) -> None:
+        self.record.note("waits", self.current())
+        await asyncio.sleep(0.01)
+        self.certain = True
+        self.stale = self.turns_stale
+
+    def parse(self, response: Any) -> Any:
+        self.tracker.is_certain = lambda: self.certain
+        self.tracker.certainty = self.certainty
+        self.certain = False
+        yield {"n": 1}
+        yield {"n": 2}
+
+
+@ROWS.row({"/page": ["done +2"]}, ["waits /page"])
+class UncertainThenConfirmed(UncertainOutput):
+    """Output waits while the lease is uncertain, and leaves once it is confirmed."""
+
+    turns_stale = False
+
+
+@ROWS.row({"/page": ["back stale"]}, ["waits /page"])
+class UncertainThenStale(UncertainOutput):
+    """Output waits while the lease is uncertain, and is dropped once it is lost."""
+
+    turns_stale = True

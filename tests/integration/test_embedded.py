@@ -102,7 +102,7 @@ def test_the_last_that_leaves_stops_it_and_the_data_stays(directory: Path) -> No
 
 @pytest.mark.parametrize("how", ["kill", "interrupt"])
 def test_a_dead_crawl_neither_ends_nor_keeps_the_server(directory: Path, users: list[User], how: str) -> None:
-    """A crawl that started the server and dies of SIGKILL or Ctrl-C leaves it to the others and is forgotten."""
+    """A crawl that started the server and dies of SIGKILL or Ctrl-C leaves it to the others."""
     starter, survivor, _ = users
     started = starter.do("acquire")["server"]
     survivor.do("acquire")
@@ -127,7 +127,7 @@ def test_survivors_restart_a_killed_server_once(directory: Path, users: list[Use
         user.do("acquire")
     with client(status(directory)) as store:
         store.set("kept", 1)
-    # The server delays its writes to the file while an fsync runs: with everysec a kill may cost the last moments.
+    # With everysec the server puts off writing while an fsync runs: a kill may cost what was answered then.
     time.sleep(1.1)
     killed = kill_server(directory)
     for user in users:
@@ -148,7 +148,7 @@ def test_who_has_left_starts_nothing(directory: Path) -> None:
 
 
 def test_files_of_an_earlier_life_mislead_nobody(directory: Path) -> None:
-    """A dead server's process id, which is another's now, its socket and a broken state file: a clean start."""
+    """A dead server's process id that is another's now, its socket, a broken state file: a clean start."""
     share = acquire(directory)
     with client(share) as store:
         store.set("kept", 1)
@@ -263,7 +263,7 @@ def test_a_machine_without_the_server_is_told_what_to_set(
 
 
 def test_url_names_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a directory it is .scrapy/lease; a relative one counts from the project or from where we are."""
+    """Without a directory it is .scrapy/lease; a relative one counts from the project or from here."""
     monkeypatch.chdir(tmp_path)
     assert directory_of("embedded://") == tmp_path / ".scrapy" / "lease"
     assert directory_of("embedded://a/b%20c") == tmp_path / "a" / "b c"

@@ -9,11 +9,11 @@ from collections.abc import Callable
 import pytest
 import redis
 
-from tests.helpers.servers import Server, need
+from tests.helpers.servers import NO_RETRY, Server, need
 
 
 def test_keeps_port_and_data_over_every_end(own_server: Server) -> None:
-    """Stop, kill and restart end the process and lose neither the port nor what was in the append-only file."""
+    """Stop, kill and restart end the process and lose neither the port nor what was in the file."""
     port = own_server.port
     own_server.client().set("kept", 1)
     first = own_server.pid
@@ -56,11 +56,11 @@ def test_clock_steps_both_ways_while_running(make_server: Callable[..., Server])
 def test_password_and_limits_are_in_force(
     make_server: Callable[..., Server], options: dict[str, bool]
 ) -> None:
-    """Directives given as `config` hold, and `url` carries a password with any signs, for TCP and unix sockets."""
+    """Directives given as `config` hold, and `url` carries any password, for TCP and unix sockets."""
     config = {"requirepass": "p@ss/w?rd", "maxmemory": "50mb", "maxmemory-policy": "allkeys-lru"}
     server = make_server(config=config, **options)
     assert server.info("memory")["maxmemory_policy"] == "allkeys-lru"
-    with redis.Redis(port=server.port) as stranger, pytest.raises(redis.AuthenticationError):
+    with redis.Redis(port=server.port, retry=NO_RETRY) as stranger, pytest.raises(redis.AuthenticationError):
         stranger.ping()
 
 
@@ -68,7 +68,10 @@ def test_tls_is_verified(make_server: Callable[..., Server]) -> None:
     """A TLS server is reached with the authority that `url` names, and only with it."""
     server = make_server("redis", tls=True)
     assert server.client().ping()
-    with redis.Redis(port=server.port, ssl=True) as stranger, pytest.raises(redis.ConnectionError):
+    with (
+        redis.Redis(port=server.port, ssl=True, retry=NO_RETRY) as stranger,
+        pytest.raises(redis.ConnectionError),
+    ):
         stranger.ping()
 
 

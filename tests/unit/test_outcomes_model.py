@@ -62,7 +62,7 @@ def test_download_error_blames_what_failed() -> None:
 
 
 def test_cancelled_by_the_loop_costs_no_attempt() -> None:
-    """A task that somebody cancels hands its request back; one whose code raises CancelledError has failed."""
+    """A task that somebody cancels hands its request back; one that raises CancelledError has failed."""
 
     async def raise_it() -> None:
         raise asyncio.CancelledError

@@ -14,8 +14,8 @@ from scrapy import FormRequest, Request, Spider
 from scrapy.http import JsonRequest, XmlRpcRequest
 from scrapy.http.request import NO_CALLBACK
 
-from scrapy_lease.exceptions import CorruptPayload, PayloadError, UnknownCallback, Unserialisable
-from scrapy_lease.payload import Codec, describe, from_spec, request_from_spec
+from scrapy_lease.exceptions import CorruptPayload, UnknownCallback, Unserialisable
+from scrapy_lease.payload import Codec, describe
 
 URL = "https://shop.example/p/1"
 
@@ -371,38 +371,3 @@ def test_describe(codec: Codec, spider: Shop) -> None:
     shown = describe(packed(headers=5, callback="parse"))
     assert (shown["url"], shown["callback"], shown["priority"]) == (URL, "parse", None)
     assert "headers" in shown["error"]
-
-
-def test_spec_becomes_a_request(codec: Codec, spider: Shop) -> None:
-    """The JSON object of `push` gives the request that the spider would have made."""
-    spec = {
-        "url": URL, "method": "post", "headers": {"Accept": ["a", "b"]}, "body": "é", "cookies": {"s": "1"},
-        "meta": {"lease_item": "p1"}, "cb_kwargs": {"page": 2}, "callback": "parse_product", "priority": 5,
-        "dont_filter": True,
-    }  # fmt: skip
-    expected = Request(**{**spec, "callback": spider.parse_product})
-    assert same(codec.decode(from_spec(spec)), expected)
-    assert same(request_from_spec(spec), expected.replace(callback=None))
-
-
-@pytest.mark.parametrize(
-    ("spec", "field"),
-    [
-        ({}, "url"),
-        ({"url": 5}, "url"),
-        ({"url": "shop.example/p"}, "url"),
-        ({"url": URL, "urll": URL}, "urll"),
-        ({"url": URL, "priority": "high"}, "priority"),
-        ({"url": URL, "priority": True}, "priority"),
-        ({"url": URL, "priority": 2**70}, "priority"),
-        ({"url": URL, "meta": []}, "meta"),
-        ({"url": URL, "headers": {"a": 1}}, "headers"),
-        ({"url": URL, "callback": "a.b"}, "callback"),
-        ({"url": URL, "errback": ""}, "errback"),
-        ({"url": URL, "cookies": "a=b"}, "cookies"),
-    ],
-)
-def test_wrong_spec_names_the_field(spec: dict[str, Any], field: str) -> None:
-    """A wrong object is refused with the name of its wrong field."""
-    with pytest.raises(PayloadError, match=field):
-        from_spec(spec)

@@ -8,12 +8,10 @@ import pytest
 import redis
 from hypothesis import given
 from hypothesis import strategies as st
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 from tests.helpers.relay import Relay
 from tests.helpers.resp import Frames
-from tests.helpers.servers import Server
+from tests.helpers.servers import NO_RETRY, Server
 
 LOST = (redis.ConnectionError, redis.TimeoutError)
 
@@ -37,7 +35,7 @@ FRAMES = [
 def connect(relay: Relay, **options: object) -> redis.Redis:
     """Return a client through the relay that never tries again nor looks whether its connection lives."""
     options = {
-        "retry": Retry(NoBackoff(), 0),
+        "retry": NO_RETRY,
         "socket_timeout": 5,
         "single_connection_client": True,
         **options,

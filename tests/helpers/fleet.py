@@ -1,0 +1,227 @@
+"""A shop and the nodes that crawl it, each a real process; what happened is read from the shop's own log."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from example.hits import Hit, Kill, Verdict, read
+from sqlalchemy import create_engine, text
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "example_project"
+
+#: Settings that make a crawl short: failed items come back at once, the log says what happened.
+QUICK = {
+    "LOG_LEVEL": "INFO",
+    "TELNETCONSOLE_ENABLED": "False",
+    "REMOTE_CONTROL_ENABLED": "False",
+    "LEASE_TTL": "3",
+    "LEASE_ITEM_BACKOFF": "0.1,0.5",
+    "RETRY_TIMES": "1",
+}
+
+
+def environment(**more: str) -> dict[str, str]:
+    """The environment of a child process: this package and the example project can be imported."""
+    paths = [str(ROOT), str(EXAMPLE), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), **more}
+
+
+class Node:
+    """One crawling process."""
+
+    def __init__(self, name: str, command: list[str], folder: Path) -> None:
+        self.name = name
+        self.log_path = folder / f"{name}.log"
+        self.killed_at: float | None = None
+        with self.log_path.open("ab") as log:
+            self.process = subprocess.Popen(
+                command, stdout=log, stderr=subprocess.STDOUT, cwd=folder, env=environment(), start_new_session=True
+            )
+
+    def __repr__(self) -> str:
+        return f"<Node {self.name} pid={self.process.pid} exit={self.process.poll()}>"
+
+    @property
+    def log(self) -> str:
+        return self.log_path.read_text(errors="replace")
+
+    @property
+    def stats(self) -> dict[str, Any]:
+        """The numbers and words of the last stats dump."""
+        found = re.findall(r"'([\w/]+)': ('[^']*'|[-\d.]+)", self.log.rsplit("Dumping Scrapy stats", 1)[-1])
+        return {name: value.strip("'") if "'" in value else float(value) for name, value in found}
+
+    @property
+    def is_running(self) -> bool:
+        return self.process.poll() is None
+
+    def kill(self) -> Kill:
+        """SIGKILL."""
+        self.killed_at = time.monotonic()
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+        return Kill(self.name, self.killed_at)
+
+    def terminate(self) -> None:
+        """SIGTERM."""
+        self.process.send_signal(signal.SIGTERM)
+
+    def pause(self) -> None:
+        """SIGSTOP."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        self.process.send_signal(signal.SIGCONT)
+
+    def wait(self, timeout: float = 60.0) -> int:
+        """Wait for the process to end by itself and return its exit status."""
+        try:
+            return self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{self} did not end within {timeout:g} s; its log ends:\n{self.log[-4000:]}") from None
+
+    def wait_for(self, pattern: str, timeout: float = 20.0) -> None:
+        """Wait until the log matches."""
+        until(lambda: re.search(pattern, self.log), timeout, f"{pattern!r} in the log of {self}:\n{self.log[-3000:]}")
+
+    def end(self) -> None:
+        if self.is_running:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.kill()
+            self.process.wait()
+
+
+def until(condition: Callable[[], Any], timeout: float = 20.0, what: str = "the condition") -> Any:
+    """Wait until *condition* is true and return its value."""
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.03)
+    raise AssertionError(f"waited {timeout:g} s in vain for {what}")
+
+
+class Fleet:
+    """A shop, a database and nodes that share a store.
+
+    :param folder: for logs, the database, spiders.
+    :param url: the store's.
+    :param products: how many the shop has.
+    :param latency: seconds before each of its answers.
+    """
+
+    def __init__(self, folder: Path, url: str, *, products: int = 100, latency: float = 0.0) -> None:
+        self.folder = folder
+        self.url = url
+        self.products = products
+        self.nodes: list[Node] = []
+        self.hits_path = folder / "hits.jsonl"
+        self._shop = subprocess.Popen(
+            [sys.executable, "-m", "example.shop", "--port", "0", "--products", str(products), "--json",
+             "--log", str(self.hits_path), "--latency", str(latency)],
+            stdout=subprocess.PIPE, cwd=folder, env=environment(),
+        )  # fmt: skip
+        assert self._shop.stdout is not None
+        self.base = json.loads(self._shop.stdout.readline())["url"]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for node in self.nodes:
+            node.end()
+        self._shop.kill()
+        self._shop.wait()
+        if self._shop.stdout is not None:
+            self._shop.stdout.close()
+
+    @property
+    def expected(self) -> list[str]:
+        """The paths of all products."""
+        return [f"/product/{number}" for number in range(1, self.products + 1)]
+
+    def crawl(
+        self, name: str, spider: str = "s01_catalog", *, settings: Mapping[str, Any] = {}, url: str = "", **arguments: Any
+    ) -> Node:
+        """Start ``scrapy crawl`` of the example project as node *name*."""
+        return self._start(name, ["crawl", spider], settings, url, {"base": self.base, **arguments}, EXAMPLE)
+
+    def run(
+        self, name: str, source: str, *, settings: Mapping[str, Any] = {}, url: str = "", **arguments: Any
+    ) -> Node:
+        """Start ``scrapy runspider`` of *source*, Python text with one spider, as node *name*."""
+        path = self.folder / f"spider_{name}.py"
+        path.write_text(textwrap.dedent(source))
+        addon = {"ADDONS": '{"scrapy_lease.Addon": 500}'}
+        return self._start(name, ["runspider", str(path)], {**addon, **settings}, url, {"base": self.base, **arguments})
+
+    def hits(self, prefix: str = "/") -> list[Hit]:
+        """What the shop saw."""
+        return [hit for hit in read(self.hits_path) if hit.path.startswith(prefix)]
+
+    def wait_for_hits(self, number: int, prefix: str = "/product/", timeout: float = 30.0) -> list[Hit]:
+        """Wait until the shop saw *number* hits under *prefix*."""
+        until(lambda: len(self.hits(prefix)) >= number, timeout, f"{number} hits of {prefix}; nodes: {self._tails()}")
+        return self.hits(prefix)
+
+    def stored(self) -> list[str]:
+        """The paths of the products that the example project's pipeline stored."""
+        engine = create_engine(self.database)
+        try:
+            with engine.connect() as connection:
+                urls = connection.execute(text("select url from products")).scalars().all()
+        finally:
+            engine.dispose()
+        return ["/" + url.split("/", 3)[3] for url in urls]
+
+    @property
+    def database(self) -> str:
+        return f"sqlite:///{self.folder / 'shop.db'}"
+
+    def verdict(self, kill: Kill | None = None) -> Verdict:
+        """What became of the products, by the shop's log and by the database."""
+        return Verdict.of(self.hits("/product/"), self.expected, self.stored(), kill)
+
+    def wait(self, nodes: Iterable[Node] | None = None, timeout: float = 60.0) -> None:
+        """Wait until the nodes have ended by themselves, all with exit status 0."""
+        for node in self.nodes if nodes is None else nodes:
+            status = node.wait(timeout)
+            assert status == 0, f"{node} ended with {status}:\n{node.log[-4000:]}"
+
+    def _start(
+        self, name: str, verb: list[str], settings: Mapping[str, Any], url: str, arguments: Mapping[str, Any],
+        project: Path | None = None,
+    ) -> Node:  # fmt: skip
+        chosen = {
+            **QUICK, "LEASE_NODE": name, "LEASE_REDIS_URL": url or self.url, "SHOP_DATABASE_URL": self.database, **settings
+        }  # fmt: skip
+        command = [sys.executable, "-m", "scrapy", *verb]
+        for key, value in chosen.items():
+            command += ["-s", f"{key}={value}"]
+        for key, value in arguments.items():
+            command += ["-a", f"{key}={value}"]
+        folder = self.folder
+        if project is not None:
+            os.environ["SCRAPY_SETTINGS_MODULE"] = "example.settings"
+        try:
+            node = Node(name, command, folder)
+        finally:
+            os.environ.pop("SCRAPY_SETTINGS_MODULE", None)
+        self.nodes.append(node)
+        return node
+
+    def _tails(self) -> str:
+        return "\n".join(f"{node}\n{node.log[-1500:]}" for node in self.nodes)
