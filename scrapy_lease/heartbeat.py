@@ -102,6 +102,7 @@ class Heartbeat:
         self._scripts = scripts
         self._lag = lag
         self._on_beat = on_beat
+        self._timeout = scripts.channel.timeout
         self._call: _Looping | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -125,11 +126,11 @@ class Heartbeat:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _beat(self) -> None:
-        timeout = max(0.5, min(self._scripts.channel.timeout, self._session.ttl / 3))
+        # A beat that got stuck must not keep the next one from being sent over a new connection.
+        self._scripts.channel.timeout = max(0.5, min(self._timeout, self._session.ttl / 3))
         try:
-            async with asyncio.timeout(timeout):
-                answer = await self._session.beat(self._scripts, worst_lag=self._lag.worst)
-        except (StoreError, TimeoutError):
+            answer = await self._session.beat(self._scripts, worst_lag=self._lag.worst)
+        except StoreError:
             return
         self._on_beat(answer)
         if self._call is not None:

@@ -30,7 +30,7 @@ BUDGET = 0.005
 
 
 class Arrival(NamedTuple):
-    """A request as the engine gave it; *occurrence*: the how-manieth of its kind from start(), 0 if not from start()."""
+    """A request as the engine gave it; *occurrence*: the how-manieth of its kind in start(), 0: of a page."""
 
     request: Request
     parent: Hold | None

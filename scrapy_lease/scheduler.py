@@ -108,7 +108,7 @@ class LeaseScheduler(BaseScheduler):
     def next_request(self) -> Request | None:
         request = self._tries.next()
         if len(self._tries.window) <= self._low and not self._is_starving:
-            self._backlog.wake()
+            self._backlog.refill()
         return request
 
     # what the backlog asks and tells
@@ -131,6 +131,8 @@ class LeaseScheduler(BaseScheduler):
 
     def granted(self, grants: Sequence[Grant]) -> None:
         self._tries.granted(grants)
+        if len(self._tries.window) <= self._low:
+            self._backlog.refill()
         self._ending.wake_engine()
 
     def settled(self, settled: Settled, reply: str) -> None:
@@ -240,7 +242,10 @@ class LeaseScheduler(BaseScheduler):
             self._ending.wake_engine()
 
     def _settlement_waits(self) -> None:
-        self._backlog.nudge()
+        if self._tries.is_idle:
+            self._backlog.wake()
+        else:
+            self._backlog.nudge()
 
     def _sent_marked(self, hold: Hold, reply: str) -> None:
         if reply == "+":

@@ -89,6 +89,11 @@ class Tries:
         return len(self._out)
 
     @property
+    def is_idle(self) -> bool:
+        """Is no request here or with the engine?"""
+        return not self._out and not len(self.window)
+
+    @property
     def loose(self) -> int:
         """How many requests without an item are here or with the engine."""
         return self._loose

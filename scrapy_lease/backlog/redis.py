@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 #: Most entries and settlements of one call: some milliseconds of the server's time.
 BATCH = 300
 #: Seconds for which a push or settlement may wait for company.
-LINGER = 0.05
+LINGER = 0.1
 #: Seconds between turns while nothing happens here; whoever waits for a takeover calls at least once a second.
 IDLE = 1.0
 #: Seconds of acknowledged writes that a server which syncs its file every second may have lost when it comes back.
@@ -143,6 +143,7 @@ class RedisBacklog:
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
         self._quiet = 0.0
+        self._is_leasing = False
 
     @property
     def is_clear(self) -> bool:
@@ -157,6 +158,11 @@ class RedisBacklog:
     def wake(self) -> None:
         """Make a turn now (after the one under way)."""
         self._wake.set()
+
+    def refill(self) -> None:
+        """Make a turn now, unless one is under way that fills the window."""
+        if not self._is_leasing:
+            self._wake.set()
 
     def nudge(self) -> None:
         """Make a turn soon: within :data:`LINGER`."""
@@ -179,9 +185,9 @@ class RedisBacklog:
 
     async def _run(self) -> None:
         failures = 0
-        while not self._stopping:
+        while True:
             await self._sleep(self._pause(failures))
-            if self._stopping:
+            if self._is_stopping():
                 break
             try:
                 await self._turn()
@@ -208,6 +214,9 @@ class RedisBacklog:
         except TimeoutError:
             pass
         self._wake.clear()
+
+    def _is_stopping(self) -> bool:
+        return self._stopping
 
     def _nudged(self) -> None:
         self._nudge = None
@@ -241,7 +250,9 @@ class RedisBacklog:
         ]
         if lease:
             lanes.append(self._lease.run(self._owner.wanted))
+        self._is_leasing = lease
         pushed, settled, *leased = await asyncio.gather(*lanes, return_exceptions=True)
+        self._is_leasing = False
         if isinstance(pushed, tuple):
             self._pushed(*pushed)
         if isinstance(settled, tuple):
@@ -316,7 +327,8 @@ class RedisBacklog:
             await self._push_again([entry for _, entries, _ in recent for entry in entries])
         reported = await self._report.run(lambda: list(self._ledger))
         assert reported is not None
-        kept, lost = [], []
+        kept: list[Hold] = []
+        lost: list[Hold] = []
         for hold, fence in zip(*reported, strict=True):
             (kept if fence else lost).append(hold)
             hold.fence, hold.epoch = fence or hold.fence, self._session.epoch if fence else hold.epoch

@@ -30,8 +30,8 @@ from redis.exceptions import (
     NoPermissionError,
     NoScriptError,
     OutOfMemoryError,
-    RedisError,
     ReadOnlyError,
+    RedisError,
     ResponseError,
 )
 
@@ -248,7 +248,8 @@ class Channel:
                 yield
         except (AuthenticationError, AuthorizationError, NoPermissionError) as error:
             await self._drop()
-            raise StoreRefused(f"LEASE_REDIS_URL={self.shown!r}: the server refuses the user or password: {error}") from None
+            reason = f"LEASE_REDIS_URL={self.shown!r}: the server refuses the user or password: {error}"
+            raise StoreRefused(reason) from None
         except (RedisError, OSError, TimeoutError) as error:
             await self._drop()
             reason = f"no answer within {self.timeout:g} s" if isinstance(error, TimeoutError) else str(error)
@@ -310,9 +311,9 @@ class Channel:
             return self._connection
         if self.before_connect is not None:
             await self.before_connect()
-        connection = cast("AbstractConnection", self._pool.make_connection())
+        connection = cast("AbstractConnection", self._pool.make_connection())  # type: ignore[no-untyped-call]
         self._connection = connection
-        await connection.connect()
+        await connection.connect()  # type: ignore[no-untyped-call]
         replies = await self._exchange(connection, [("INFO", "server"), ("INFO", "memory")])
         for reply in replies:
             if isinstance(reply, BaseException):

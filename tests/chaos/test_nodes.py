@@ -1,25 +1,103 @@
-"""Nodes that die, freeze and leave, at random moments."""
+"""Nodes that are killed, at random moments: nothing is lost, and only what was in flight is fetched twice."""
 
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
 
 import pytest
 
-from tests.helpers.fleet import Fleet
+from tests.helpers.fleet import Fleet, Node
+from tests.helpers.spiders import crawl, items_of, paths_of, seeds
+
+READER = """
+class Reader(ShopSpider):
+    async def start(self):
+        for number in range(1, 41):
+            yield self.page(f"/product/{number}")
+            await asyncio.sleep(0.04)
+"""
 
 
-@pytest.mark.parametrize("seed", range(3))
+def kill_and_judge(shop: Fleet, nodes: list[Node], victim: Node) -> None:
+    kill = victim.kill()
+    shop.wait([node for node in nodes if node is not victim])
+    verdict = shop.verdict(kill)
+    assert not verdict.lost
+    assert verdict.twice == verdict.excused
+
+
+@pytest.mark.parametrize("seed", seeds(2))
 def test_a_node_is_killed(fleet: Callable[..., Fleet], seed: int) -> None:
     """Three nodes, one SIGKILLed at a random moment: nothing lost, twice only what it had in flight."""
     chance = random.Random(seed)
     shop = fleet(products=150, latency=0.05)
     nodes = [shop.crawl(f"n{number}") for number in range(3)]
     shop.wait_for_hits(chance.randrange(5, 120))
-    victim = chance.choice(nodes)
-    kill = victim.kill()
-    shop.wait([node for node in nodes if node is not victim])
-    verdict = shop.verdict(kill)
+    kill_and_judge(shop, nodes, chance.choice(nodes))
+
+
+def test_a_node_is_killed_with_the_first_page_in_flight(fleet: Callable[..., Fleet]) -> None:
+    """The node that fetches the very first page, which leads to all others, is killed meanwhile: nothing is lost."""
+    shop = fleet(products=60, latency=1.0)
+    nodes = [shop.crawl(f"n{number}", per_page=60) for number in range(2)]
+    shop.wait_for_hits(1, "/lists")
+    holder = shop.hits("/lists")[0].node
+    kill_and_judge(shop, nodes, next(node for node in nodes if node.name == holder))
+
+
+@pytest.mark.parametrize("seed", seeds(2))
+def test_the_reader_of_start_is_killed(fleet: Callable[..., Fleet], seed: int) -> None:
+    """The session that reads start() is killed half way: another reads it, nothing is lost."""
+    chance = random.Random(seed)
+    shop = fleet(products=40, latency=0.02)
+    reader = crawl(shop, "n0", READER)
+    reader.wait_for("Spider opened")
+    others = [crawl(shop, f"n{number}", READER) for number in (1, 2)]
+    shop.wait_for_hits(chance.randrange(1, 30))
+    kill = reader.kill()
+    shop.wait(others)
+    assert set(paths_of(items_of(shop))) == set(shop.expected)
+    hits = shop.hits("/product/")
+    twice = {path for path in paths_of(hits) if paths_of(hits).count(path) > 1}
+    in_flight = {hit.path for hit in hits if hit.node == "n0" and (hit.ended or kill.at) > kill.at - 0.5}
+    assert twice <= in_flight
+
+
+def test_a_page_that_is_in_the_pipeline_is_not_done(fleet: Callable[..., Fleet]) -> None:
+    """Killed after the download and before the pipeline stored it: the page is fetched again and stored."""
+    shop = fleet(products=1)
+    slow = """
+    class SlowPipeline:
+        async def process_item(self, item):
+            await asyncio.sleep(30 if Path("first").exists() else 0)
+            return item
+
+    class Stored(ShopSpider):
+        custom_settings = {"ITEM_PIPELINES": {SlowPipeline: 50, ItemLog: 100}}
+
+        async def start(self):
+            yield self.page("/product/1")
+    """
+    (shop.folder / "first").touch()
+    victim = crawl(shop, "n0", slow)
+    shop.wait_for_hits(1)
+    time.sleep(0.3)
+    victim.kill()
+    (shop.folder / "first").unlink()
+    shop.wait([crawl(shop, "n1", slow)])
+    assert paths_of(items_of(shop)) == ["/product/1"]
+    assert len(shop.hits("/product/1")) == 2
+
+
+def test_a_node_that_ends_deletes_nothing_of_the_others(fleet: Callable[..., Fleet]) -> None:
+    """One of two nodes leaves in mid-crawl: the other finishes everything, nothing is fetched twice that was finished."""
+    shop = fleet(products=120, latency=0.05)
+    nodes = [shop.crawl(f"n{number}") for number in range(2)]
+    shop.wait_for_hits(20)
+    nodes[0].terminate()
+    shop.wait()
+    verdict = shop.verdict()
     assert not verdict.lost
-    assert verdict.twice == verdict.excused
+    assert len(verdict.twice) <= 16

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from example.hits import Hit, Kill, Verdict, read
 from sqlalchemy import create_engine, text
+
+from example.hits import Hit, Kill, Verdict, read
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "example_project"
@@ -90,7 +91,8 @@ class Node:
         try:
             return self.process.wait(timeout)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"{self} did not end within {timeout:g} s; its log ends:\n{self.log[-4000:]}") from None
+            tail = self.log[-4000:]
+            raise AssertionError(f"{self} did not end within {timeout:g} s; its log ends:\n{tail}") from None
 
     def wait_for(self, pattern: str, timeout: float = 20.0) -> None:
         """Wait until the log matches."""
@@ -154,7 +156,13 @@ class Fleet:
         return [f"/product/{number}" for number in range(1, self.products + 1)]
 
     def crawl(
-        self, name: str, spider: str = "s01_catalog", *, settings: Mapping[str, Any] = {}, url: str = "", **arguments: Any
+        self,
+        name: str,
+        spider: str = "s01_catalog",
+        *,
+        settings: Mapping[str, Any] = {},
+        url: str = "",
+        **arguments: Any,
     ) -> Node:
         """Start ``scrapy crawl`` of the example project as node *name*."""
         return self._start(name, ["crawl", spider], settings, url, {"base": self.base, **arguments}, EXAMPLE)
@@ -206,8 +214,12 @@ class Fleet:
         project: Path | None = None,
     ) -> Node:  # fmt: skip
         chosen = {
-            **QUICK, "LEASE_NODE": name, "LEASE_REDIS_URL": url or self.url, "SHOP_DATABASE_URL": self.database, **settings
-        }  # fmt: skip
+            **QUICK,
+            "LEASE_NODE": name,
+            "LEASE_REDIS_URL": url or self.url,
+            "SHOP_DATABASE_URL": self.database,
+            **settings,
+        }
         command = [sys.executable, "-m", "scrapy", *verb]
         for key, value in chosen.items():
             command += ["-s", f"{key}={value}"]

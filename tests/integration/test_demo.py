@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 import scrapy_lease
+from example.products import opened
 
 ROOT = Path(scrapy_lease.__file__).parents[1]
 DEMO = "from scrapy_lease.cli.demo import command; command()"
@@ -68,6 +69,7 @@ def wait_until(question: Callable[[], Any], seconds: float = 30.0) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_a_killed_node_is_taken_over(tmp_path: Path) -> None:
     """Three nodes, one killed: nothing is lost, only what it had in flight is fetched twice."""
     status, stdout, stderr = run(tmp_path, "--items=120", "--json")
@@ -83,6 +85,7 @@ def test_a_killed_node_is_taken_over(tmp_path: Path) -> None:
     assert left_behind(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_without_a_kill_nothing_is_fetched_twice(tmp_path: Path) -> None:
     """Two nodes that both live fetch each page once between them; the table for people says so."""
     status, stdout, stderr = run(tmp_path, "--items=60", "--nodes=2", "--no-kill")
@@ -107,11 +110,16 @@ def test_a_crawl_that_did_not_finish_is_no_success(tmp_path: Path) -> None:
 
 
 def test_keep_leaves_the_evidence(tmp_path: Path) -> None:
-    """With --keep the shop's log and the database stay, and the verdict says where."""
+    """With --keep the shop's log and the database stay; each product is there under its node and its fence."""
     status, stdout, stderr = run(tmp_path, "--items=20", "--nodes=1", "--no-kill", "--keep", "--json")
     assert status == 0, stderr
     folder = Path(json.loads(stdout)["folder"])
-    assert {"hits.jsonl", "shop.db", "node-1.log"} <= {path.name for path in folder.iterdir()}
+    assert {"hits.jsonl", "node-1.log"} <= {path.name for path in folder.iterdir()}
+    with opened(f"sqlite:///{folder / 'shop.db'}") as table:
+        rows = table.rows()
+    assert {row["node"] for row in rows} == {"node-1"}
+    assert min(row["fence"] for row in rows) > 0
+    assert len({row["fence"] for row in rows}) == len(rows) == 20
     assert processes_of(tmp_path) == {}
 
 

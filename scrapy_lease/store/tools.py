@@ -1,0 +1,185 @@
+"""What people's tools ask of the store beside what sessions do: a look at it, and the work of an operator.
+
+Nothing here is numbered: each call may be repeated and then finds its work done. Large keys are walked in chunks; what
+comes or goes meanwhile may or may not be seen, what stays is seen at least once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import unquote
+
+import msgspec
+
+from scrapy_lease.exceptions import StoreRefused
+from scrapy_lease.store.client import Call, Channel
+from scrapy_lease.store.keys import Namespace, Scope
+
+#: Fields or keys of one call: some milliseconds of the server's time.
+CHUNK = 500
+
+T = TypeVar("T")
+
+_pack = msgspec.msgpack.Encoder().encode
+
+
+class HeldByLive(StoreRefused):
+    """The backlog is not cleared: a live session holds items of it. :attr:`sid` names the session."""
+
+    def __init__(self, sid: str, number: int) -> None:
+        super().__init__(f"session {sid} is live and holds {number} items")
+        self.sid = sid
+        self.number = number
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """One read-only command on one key."""
+
+    command: str
+    key: str
+    args: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """An item as it leaves one backlog and enters another; *order* is its place, see :mod:`scrapy_lease.store.reading`."""
+
+    digest: bytes
+    slot: str
+    order: str
+    mark: str
+    attempts: int
+    deaths: int
+    payload: bytes
+
+
+class Tools:
+    """See the module's docstring. Errors are those of :meth:`scrapy_lease.store.client.Channel.call`."""
+
+    def __init__(self, channel: Channel, namespace: Namespace) -> None:
+        self.channel = channel
+        self.namespace = namespace
+
+    async def command(self, *args: bytes | str | int) -> Any:
+        """Run a plain command and return its reply.
+
+        :raises StoreRefused: the server answers with an error.
+        """
+        reply = await self.channel.command(*args)
+        if isinstance(reply, Exception):
+            raise StoreRefused(f"the store {self.channel.shown} refused {args[0]!s}: {reply}")
+        return reply
+
+    async def look(self, reads: Sequence[Read]) -> list[Any]:
+        """Return the reply of each read, all of one instant."""
+        rows = [(read.command, *read.args) for read in reads]
+        replies: list[Any] = await self.channel.call(Call("look", [read.key for read in reads], [_pack(rows)]))
+        return replies
+
+    async def tick(self) -> tuple[int, int]:
+        """Advance the lease clock; return it and the server's wall clock, both in ms."""
+        now, wall = await self.channel.call(Call("tick", [self.namespace.clock], []))
+        return now, wall
+
+    async def scopes(self) -> list[tuple[str, str]]:
+        """Return the (job, run) of each scope that the namespace has ever had and that was not deleted, sorted."""
+        prefix, suffix = f"{self.namespace.prefix}:job:", ":meta"
+        found = set()
+        async for keys in self.keys(f"{prefix.replace('*', '[*]')}*{suffix}"):
+            for key in keys:
+                job, _, run = key.decode()[len(prefix) : -len(suffix)].partition("@")
+                found.add((unquote(job), unquote(run)))
+        return sorted(found)
+
+    async def keys(self, pattern: str) -> AsyncIterator[list[bytes]]:
+        """Walk the keys that match *pattern*, a chunk at a time."""
+        cursor: bytes | int = 0
+        while True:
+            cursor, keys = await self.command("SCAN", cursor, "MATCH", pattern, "COUNT", 10 * CHUNK)
+            if keys:
+                yield keys
+            if int(cursor) == 0:
+                return
+
+    async def fields(self, key: str) -> AsyncIterator[dict[bytes, bytes]]:
+        """Walk the fields of the hash *key* with their values, a chunk at a time."""
+        cursor: bytes | int = 0
+        while True:
+            cursor, flat = await self.command("HSCAN", key, cursor, "COUNT", CHUNK)
+            if flat:
+                yield dict(zip(flat[::2], flat[1::2], strict=True))
+            if int(cursor) == 0:
+                return
+
+    async def payloads(self, scope: Scope, digests: Sequence[bytes]) -> list[bytes | None]:
+        """Return the stored request of each item, None where there is none."""
+        replies: list[bytes | None] = await self.command("HMGET", scope.key("payload"), *digests)
+        return replies
+
+    async def clear(self, scope: Scope, *, force: bool) -> int:
+        """Remove a chunk of the backlog; 0: nothing is left of it.
+
+        :param force: also while live sessions hold items: what they hold is lost to them.
+        :raises HeldByLive: one does, and *force* is false.
+        """
+        sids = [sid.decode() for sid in await self.command("ZRANGE", scope.key("members"), 0, -1)]
+        keys = [
+            self.namespace.clock,
+            *(scope.key(part) for part in ("members", "ready", "slots", "delayed", "state", "payload")),
+            *(scope.held(sid) for sid in sids),
+        ]
+        status, *rest = await self.channel.call(Call("clear", keys, [int(force), _pack(sids)]))
+        if status == b"held":
+            raise HeldByLive(rest[0].decode(), rest[1])
+        if status == b"unknown":
+            return await self.clear(scope, force=force)
+        removed: int = rest[0]
+        return removed
+
+    async def restore(self, scope: Scope, items: Sequence[Exported], *, done_ttl: int) -> str:
+        """Bring up to :data:`CHUNK` exported items back, pending.
+
+        :param done_ttl: seconds for which a done mark counts, 0: for ever.
+        :returns: one character each: ``+`` accepted, ``=`` in the backlog already, ``.`` done already.
+        """
+        marks = [scope.mark(item.digest) for item in items]
+        parts = ("meta", "ready", "slots", "state", "payload", "dead")
+        keys = [self.namespace.clock, *map(scope.key, parts), *(bucket for bucket, _ in marks)]
+        rows = [(item.slot, item.order, item.mark, item.attempts, item.deaths, done_ttl) for item in items]
+        args: list[bytes] = [_pack(rows)]
+        for item, (_, field) in zip(items, marks, strict=True):
+            args += (item.digest, field, item.payload)
+        reply: bytes = await self.channel.call(Call("restore", keys, args))
+        return reply.decode()
+
+    async def discard(self, scope: Scope, digests: Sequence[bytes]) -> int:
+        """Remove dead letters with their requests; return how many there were."""
+        removed = 0
+        for chunk in chunks(digests):
+            removed += await self.channel.call(Call("discard", [scope.key("dead"), scope.key("payload")], chunk))
+        return removed
+
+    async def forget(self, scope: Scope, digests: Sequence[bytes]) -> int:
+        """Remove the done marks of items; return how many there were."""
+        removed = 0
+        for chunk in chunks([scope.mark(digest) for digest in digests]):
+            call = Call("forget", [bucket for bucket, _ in chunk], [field for _, field in chunk])
+            removed += await self.channel.call(call)
+        return removed
+
+    async def forget_all(self, scope: Scope) -> int:
+        """Remove all done marks of *scope*; return how many buckets of them there were."""
+        removed = 0
+        pattern = scope.key("done:").replace("*", "[*]")
+        async for keys in self.keys(f"{pattern}*"):
+            for chunk in chunks(keys):
+                removed += await self.command("UNLINK", *chunk)
+        return removed
+
+
+def chunks(values: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Return *values* in parts of :data:`CHUNK`."""
+    return (values[first : first + CHUNK] for first in range(0, len(values), CHUNK))

@@ -1,0 +1,117 @@
+"""What the spiders of the tests share, and how a test starts them and reads what they left behind.
+
+A source given to :func:`crawl` is the text of one spider class; :class:`ShopSpider` and the names above it are there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import textwrap
+import time
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+import msgspec
+import redis
+from scrapy import Request, Spider
+from scrapy.crawler import Crawler
+from scrapy.http import Response
+
+from scrapy_lease import lease_of
+from scrapy_lease.store.keys import Namespace, Scope
+from tests.helpers.fleet import Fleet, Node
+
+PRELUDE = """
+from __future__ import annotations
+
+import asyncio, os, time
+from pathlib import Path
+
+import scrapy_lease
+from scrapy import FormRequest, Request
+from scrapy.exceptions import CloseSpider, DropItem
+from scrapy.http import JsonRequest
+
+from tests.helpers.spiders import ItemLog, ShopSpider
+"""
+
+
+class ItemLog:
+    """A pipeline that appends each item, with its lease and the node, as a line of items.jsonl in the current folder."""
+
+    def __init__(self, node: str) -> None:
+        self.node = node
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        return cls(crawler.settings["LEASE_NODE"])
+
+    def process_item(self, item: dict[str, Any]) -> dict[str, Any]:
+        lease = lease_of(item)
+        record = {**item, "node": self.node, "mono": time.monotonic(), "lease": lease._asdict() if lease else None}
+        file = os.open("items.jsonl", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        try:
+            os.write(file, json.dumps(record).encode() + b"\n")
+        finally:
+            os.close(file)
+        return item
+
+
+class ShopSpider(Spider):
+    """Makes requests to the shop at *base*; each page is one item, its path."""
+
+    name = "shop"
+    base = ""
+    custom_settings: ClassVar = {"ITEM_PIPELINES": {ItemLog: 100}}
+
+    def page(self, path: str, **options: Any) -> Request:
+        return Request(self.base + path, **options)
+
+    def parse(self, response: Response) -> Any:
+        return {"path": response.url.removeprefix(self.base)}
+
+
+def crawl(shop: Fleet, name: str, source: str, *, settings: Mapping[str, Any] = {}, **arguments: Any) -> Node:
+    """Start the spider of *source* as node *name*; the shop's log names the node of each hit."""
+    return shop.run(
+        name, PRELUDE + textwrap.dedent(source), settings={"USER_AGENT": name, **settings}, **arguments
+    )
+
+
+def items_of(shop: Fleet) -> list[dict[str, Any]]:
+    """What reached the pipelines, in order."""
+    path = shop.folder / "items.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def paths_of(records: list[Any]) -> list[str]:
+    """The sorted paths of hits or items."""
+    return sorted(record["path"] if isinstance(record, dict) else record.path for record in records)
+
+
+def scope_of(run: str = "", job: str = "shop", namespace: str = "scrapybot") -> Scope:
+    """The keys of a job of :func:`crawl`."""
+    return Namespace(namespace).scope(job, run)
+
+
+def dead_letters(client: redis.Redis, scope: Scope | None = None) -> list[dict[str, Any]]:
+    """The dead letters of a scope: reason, trace, attempts, deaths."""
+    packed = client.hvals((scope or scope_of()).key("dead"))
+    names = ("reason", "trace", "attempts", "deaths")
+    return [dict(zip(names, msgspec.msgpack.decode(value)[:4], strict=True)) for value in packed]
+
+
+def records_of(client: redis.Redis, scope: Scope | None = None) -> list[list[Any]]:
+    """The records of what is pending or leased: state, slot, order, mark, attempts, deaths, session, ..."""
+    return [msgspec.msgpack.decode(value) for value in client.hvals((scope or scope_of()).key("state"))]
+
+
+def seeds(default: int) -> range:
+    """How many random moments a test tries: SCRAPY_LEASE_TEST_SEEDS, else *default*."""
+    return range(int(os.environ.get("SCRAPY_LEASE_TEST_SEEDS", default)))
+
+
+def is_long() -> bool:
+    """Are the tests to take the sizes of the specification and not the short ones?"""
+    return "SCRAPY_LEASE_TEST_SEEDS" in os.environ
