@@ -78,6 +78,7 @@ class Run:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark; 0 if every crawl was complete and every budget kept."""
     options = _options(arguments)
+    report.end_in_order()
     columns = [column for column in COLUMNS if column.system in options.systems]
     runs: list[Run] = []
     with Site(options.products) as site, _server(options.server) as server:
@@ -100,9 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="benchmarks.crawl", description=__doc__.splitlines()[0])
     systems = list(dict.fromkeys(column.system for column in COLUMNS))
-    parser.add_argument(
-        "--quick", action="store_true", help="300 products, 2 rounds: only to see that it works"
-    )
+    parser.add_argument("--quick", action="store_true", help="300 products, 2 rounds: only to see that it works")
     parser.add_argument("--products", type=int, help="items of each crawl (default 1500)")
     parser.add_argument("--rounds", type=int, help="default 5")
     parser.add_argument("--systems", default=",".join(systems), help="default: all")
@@ -174,9 +173,7 @@ def _crawl(order: dict[str, Any], run: Run) -> dict[str, Any]:
     root = Path(__file__).parent.parent
     environment = {**os.environ, "PYTHONPATH": str(root)}
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=TIMEOUT, cwd=root, env=environment
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, cwd=root, env=environment)
     except subprocess.TimeoutExpired:
         run.error = f"no end within {TIMEOUT} s"
         return {}

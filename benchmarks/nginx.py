@@ -55,9 +55,7 @@ class Site:
         user = "user root;" if os.geteuid() == 0 else ""
         text = CONFIGURATION.format(user=user, root=self._root, host=LOOPBACK, port=self.port)
         (self._root / "nginx.conf").write_text(text)
-        self._process = subprocess.Popen(
-            [self._binary, "-c", str(self._root / "nginx.conf"), "-p", str(self._root)]
-        )
+        self._process = subprocess.Popen([self._binary, "-c", str(self._root / "nginx.conf"), "-p", str(self._root)])
         try:
             self._wait_until_ready()
         except BaseException:
@@ -77,13 +75,16 @@ class Site:
         """The first list page; each list page links to the next."""
         return f"http://{LOOPBACK}:{self.port}/list/0.html"
 
+    @property
+    def products_url(self) -> str:
+        """What the addresses of all product pages begin with; any number that follows is a page."""
+        return f"http://{LOOPBACK}:{self.port}/p/"
+
     def _write_pages(self) -> None:
         lists = self._root / "pages" / "list"
         lists.mkdir(parents=True)
         nav = "".join(f'<a href="/c/{n}">Category {n}</a>' for n in range(20))
-        text = (
-            "<p>A text about the product that is as long as such texts are, and says little.</p>" * PARAGRAPHS
-        )
+        text = "<p>A text about the product that is as long as such texts are, and says little.</p>" * PARAGRAPHS
         (self._root / "pages" / "product.html").write_text(PRODUCT.format(nav=nav, text=text * 3))
         numbers = range(self.products)
         for page, first in enumerate(range(0, self.products, LINKS_PER_LIST)):
@@ -103,7 +104,5 @@ class Site:
             except OSError:
                 if time.monotonic() > end or (self._process and self._process.poll() is not None):
                     log = self._root / "error.log"
-                    raise SystemExit(
-                        f"nginx did not start: {log.read_text() if log.exists() else ''}"
-                    ) from None
+                    raise SystemExit(f"nginx did not start: {log.read_text() if log.exists() else ''}") from None
                 time.sleep(0.05)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import signal
 import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -52,6 +53,11 @@ def environment() -> dict[str, Any]:
     }
 
 
+def end_in_order() -> None:
+    """Make SIGTERM end the servers that a benchmark started, as Ctrl-C does."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+
+
 def progress(run: Any) -> None:
     """Tell people about one finished crawl."""
     what = run.error or f"{run.rate:7.1f} items/s  {run.cpu_ms_per_item:5.2f} ms CPU/item  {run.wall:5.1f} s"
@@ -64,9 +70,7 @@ def write(folder: Path, name: str, figures: dict[str, Any]) -> None:
     (folder / f"{name}.json").write_text(json.dumps(figures, indent=1, default=str) + "\n")
 
 
-def table(
-    folder: Path, name: str, rows: Sequence[dict[str, Any]], headings: dict[str, str] = HEADINGS
-) -> None:
+def table(folder: Path, name: str, rows: Sequence[dict[str, Any]], headings: dict[str, str] = HEADINGS) -> None:
     """Print the rows as a Markdown table and write them to `name`.md."""
     lines = [f"| {' | '.join(headings.values())} |", f"|{'---|' * len(headings)}"]
     lines += [f"| {' | '.join(_cell(row.get(key)) for key in headings)} |" for row in rows]

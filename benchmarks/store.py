@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager, contextmanager
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import redis
@@ -29,6 +30,7 @@ from scrapy_lease.store.scripts import Entry, Grant, Scripts, Settlement
 from tests.helpers.servers import Server
 
 SLOT = "shop.example"
+PAGES = f"https://{SLOT}/products/"
 SID = "bench-session"
 TTL = 3_600_000
 WAVE = 20_000
@@ -62,10 +64,10 @@ class Bench:
         stats = self.client.info("commandstats").get("cmdstat_evalsha", {"calls": 0, "usec": 0})
         return int(stats["calls"]), int(stats["usec"])
 
-    async def push(self, first: int, count: int) -> None:
-        """Push the items numbered from `first`, in batches of the size a node sends."""
+    async def push(self, first: int, count: int, pages: str = PAGES) -> None:
+        """Push the items numbered from `first` below `pages`, in batches of the size a node sends."""
         for begin in range(first, first + count, PUSH):
-            entries = [entry(n) for n in range(begin, min(begin + PUSH, first + count))]
+            entries = [entry(f"{pages}{n}") for n in range(begin, min(begin + PUSH, first + count))]
             answer = await self.scripts.push(SID, self.next("push"), entries)
             assert answer == "+" * len(entries), f"the server refused a push: {answer[:20]}"
 
@@ -85,11 +87,10 @@ class Bench:
         assert answer == "+" * len(grants), f"the server refused a completion: {answer[:20]}"
 
 
-def entry(number: int) -> Entry:
-    """Return the item `number`: a product page with a callback and its depth."""
-    url = f"https://{SLOT}/products/{number}"
+def entry(url: str) -> Entry:
+    """Return the item of a product page, with a callback and its depth, as a node pushes it."""
     payload = from_spec({"url": url, "callback": "parse_product", "meta": {"depth": 2}})
-    return Entry(blake2b(url.encode(), digest_size=16).digest(), SLOT, 0, payload, "auto")
+    return Entry(blake2b(url.encode(), digest_size=16).digest(), urlsplit(url).hostname or "", 0, payload, "auto")
 
 
 async def leasing(server: Server, options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -164,13 +165,13 @@ async def backlog(server: Server, options: argparse.Namespace) -> list[dict[str,
         for waiting in (1_000, 20_000) if options.quick else (1_000, 100_000, 1_000_000):
             server.flush()
             async with opened(server, scope="catalogue", closes=True) as bench:
-                await bench.push(0, waiting)
+                await bench.push(0, waiting, site.products_url)
             rows.append({"waiting": waiting, **crawl_beside(server, site)})
     return rows
 
 
 def crawl_beside(server: Server, site: Site) -> dict[str, Any]:
-    """Crawl 300 pages with a backlog that never empties, and return the node's resident size in MB."""
+    """Crawl 300 pages from a backlog that never empties, and return the node's resident size in MB."""
     settings = {"CLOSESPIDER_ITEMCOUNT": 300}
     order = {"system": "scrapy-lease", "url": site.url, "redis": server.url, "settings": settings}
     root = Path(__file__).parent.parent
@@ -243,16 +244,13 @@ def _server(kind: str) -> Iterator[Server]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the chosen measurements, each against an emptied server; print and write their tables and plots."""
     parser = argparse.ArgumentParser(prog="benchmarks.store", description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "what", nargs="*", metavar="MEASUREMENT", help=f"default: all of {', '.join(MEASUREMENTS)}"
-    )
+    parser.add_argument("what", nargs="*", metavar="MEASUREMENT", help=f"default: all of {', '.join(MEASUREMENTS)}")
     parser.add_argument("--quick", action="store_true", help="small sizes: only to see that it works")
-    parser.add_argument(
-        "--done", type=int, metavar="N", help="items of the measurement done (default 10 million)"
-    )
+    parser.add_argument("--done", type=int, metavar="N", help="items of the measurement done (default 10 million)")
     parser.add_argument("--server", choices=("redis", "valkey"), default="redis")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     options = parser.parse_args(arguments)
+    report.end_in_order()
     if unknown := set(options.what) - MEASUREMENTS.keys():
         parser.error(f"{', '.join(sorted(unknown))}: known are {', '.join(MEASUREMENTS)}")
     for name in options.what or MEASUREMENTS:

@@ -244,10 +244,3 @@ def test_the_timeline_has_every_hit() -> None:
     assert hits.timeline(log, 5) == ({"a": [2, 2, 2, 2, 1], "b": [0, 0, 0, 0, 1]}, 2.0)
     assert hits.timeline(log[:1], 5) == ({"a": [1, 0, 0, 0, 0]}, 0.5)
     assert hits.timeline([], 5) == ({}, 0.5)
-
-
-def scrapy_lease_command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", "from scrapy_lease.cli import main; main()", *arguments],
-        cwd=EXAMPLE, env={**os.environ, "PYTHONPATH": str(EXAMPLE.parent)}, capture_output=True, text=True, timeout=30,
-    )  # fmt: skip
