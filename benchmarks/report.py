@@ -37,7 +37,7 @@ HEADINGS = {
 
 def environment() -> dict[str, Any]:
     """Return what the figures depend on: machine, interpreter, versions."""
-    packages = {}
+    packages: dict[str, str | None] = {}
     for name in ("scrapy", "twisted", "scrapy-redis", "redis", "scrapy-lease"):
         try:
             packages[name] = version(name)

@@ -86,9 +86,7 @@ def done_ttl(request: Request) -> int | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
-        raise _refused(
-            request, f'meta["{DONE_TTL}"] is {value!r}; it must be a number of seconds, 0: for ever'
-        )
+        raise _refused(request, f'meta["{DONE_TTL}"] is {value!r}; it must be a number of seconds, 0: for ever')
     return math.ceil(value)
 
 
@@ -128,9 +126,7 @@ class ItemKeys:
         except Exception as exc:
             raise _refused(request, f"{self._source} raised {type(exc).__name__}: {exc}") from exc
         if key is not None and not (isinstance(key, str) and key):
-            raise _refused(
-                request, f"{self._source} returned {key!r}; it must be a string that is not empty, or None"
-            )
+            raise _refused(request, f"{self._source} returned {key!r}; it must be a string that is not empty, or None")
         return key
 
     def fingerprint_of(self, request: Request) -> str:

@@ -117,9 +117,7 @@ class Codec:
             if not name.isidentifier():
                 raise CorruptPayload(f"{shown_url(url)}: {name[:80]!r} cannot be the name of a callback")
             if not _is_callback_name(name, self._spider):
-                raise UnknownCallback(
-                    f"{shown_url(url)}: spider {self._spider.name!r} has no method {name[:80]!r}"
-                )
+                raise UnknownCallback(f"{shown_url(url)}: spider {self._spider.name!r} has no method {name[:80]!r}")
             self._known_names.add(name)
         method: Callable[..., Any] = getattr(self._spider, name)
         return method

@@ -21,12 +21,14 @@ from scrapy_lease.exceptions import LeaseError
 from scrapy_lease.gate import Gate
 from scrapy_lease.heartbeat import Heartbeat, Lag, Watchdog
 from scrapy_lease.leases.session import Beat, Session
+from scrapy_lease.runs import keep_newest
 from scrapy_lease.settings import LeaseSettings, redacted_url
 from scrapy_lease.stats import Stats
 from scrapy_lease.store.client import Availability, Channel, StoreStats
 from scrapy_lease.store.embedded import EmbeddedServer, acquire, directory_of
 from scrapy_lease.store.keys import Namespace
 from scrapy_lease.store.scripts import Scripts
+from scrapy_lease.store.tools import Tools
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +75,7 @@ class Runtime:
             self.session, lambda: Scripts(self._channel(None), scope), self.lag, self.settings.block_grace
         )
         self._watchdog.start()
+        self._keeping: asyncio.Task[None] | None = None
 
     @classmethod
     def of(cls, crawler: Crawler) -> Self:
@@ -94,11 +97,17 @@ class Runtime:
         """Begin to beat; the reactor runs."""
         self.lag.start()
         self._heartbeat.start()
+        if self.settings.run:
+            tools = Tools(self._channel(None), self.scope.namespace)
+            self._keeping = asyncio.ensure_future(keep_newest(tools, self.scope, self.settings.runs_keep))
 
     async def stop(self) -> None:
         """Beat no longer and leave the store; the session has been closed, as far as the store could be reached."""
         self._watchdog.stop()
         self.gate.close()
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.gather(self._keeping, return_exceptions=True)
         await self._heartbeat.stop()
         self.lag.stop()
         self._count()

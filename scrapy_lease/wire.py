@@ -124,9 +124,7 @@ def read(payload: bytes) -> Wire:
     except Exception as exc:
         raise CorruptPayload(f"not the payload of a request: {type(exc).__name__}: {exc}") from exc
     if wire.encoding != "utf-8" and not _is_known_encoding(wire.encoding):
-        raise CorruptPayload(
-            f"{shown_url(wire.url)}: encoding {wire.encoding[:40]!r} is no text encoding of Python"
-        )
+        raise CorruptPayload(f"{shown_url(wire.url)}: encoding {wire.encoding[:40]!r} is no text encoding of Python")
     return wire
 
 

@@ -189,11 +189,7 @@ SETTLE = 1.0
 
 def in_flight(hits: Iterable[Hit], kill: Kill, settle: float = SETTLE) -> set[str]:
     """The paths that a killed node had asked for and cannot have finished."""
-    return {
-        hit.path
-        for hit in hits
-        if hit.node == kill.node and (hit.ended is None or hit.ended > kill.at - settle)
-    }
+    return {hit.path for hit in hits if hit.node == kill.node and (hit.ended is None or hit.ended > kill.at - settle)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,9 +204,7 @@ class Verdict:
     lost: frozenset[str]
 
     @classmethod
-    def of(
-        cls, hits: Iterable[Hit], expected: Iterable[str], stored: Iterable[str], kill: Kill | None = None
-    ) -> Self:
+    def of(cls, hits: Iterable[Hit], expected: Iterable[str], stored: Iterable[str], kill: Kill | None = None) -> Self:
         """Judges a crawl; ``expected`` and ``stored`` are paths, ``kill`` the node that was killed."""
         hits, expected, stored = list(hits), set(expected), set(stored)
         visits = {path: of_path for path, of_path in fetches(hits).items() if len(of_path) > 1}

@@ -97,9 +97,7 @@ class ProductTable:
         self._upsert = upsert(parsed.get_backend_name())
         options = {"timeout": BUSY_TIMEOUT} if parsed.get_backend_name() == "sqlite" else {}
         # Every write is one statement, so every statement is a transaction of its own.
-        self._engine = create_engine(
-            parsed, pool_size=pool_size, isolation_level="AUTOCOMMIT", connect_args=options
-        )
+        self._engine = create_engine(parsed, pool_size=pool_size, isolation_level="AUTOCOMMIT", connect_args=options)
 
     def create(self) -> None:
         """Makes the table unless it is there; any number of processes may do so at once."""

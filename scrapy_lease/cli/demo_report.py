@@ -61,9 +61,7 @@ def verdict_table(demo: Demo, verdict: Any) -> Table:
     table.add_row("stored", str(verdict.stored), "by the database")
     table.add_row("lost", mark(len(verdict.lost)), "not fetched, or not stored")
     if demo.kill:
-        table.add_row(
-            "taken over", str(len(verdict.excused)), f"{demo.kill.node} had them in flight when killed"
-        )
+        table.add_row("taken over", str(len(verdict.excused)), f"{demo.kill.node} had them in flight when killed")
     table.add_row("fetched twice", mark(len(verdict.twice - verdict.excused)), "without need")
     return table
 

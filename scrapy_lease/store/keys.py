@@ -88,9 +88,13 @@ class Scope:
         """SET of the digests that a session holds."""
         return self.key(f"held:{sid}")
 
+    def bucket(self, number: int) -> str:
+        """Return the HASH of done marks number *number*."""
+        return self.key(f"done:{number}")
+
     def mark(self, digest: bytes) -> tuple[str, bytes]:
         """Return the done bucket of a digest and the field in it.
 
         Bucket number and field use different halves of the 16 bytes, so together they tell more than 64 bits.
         """
-        return self.key(f"done:{int.from_bytes(digest[:8], 'big') % self.buckets}"), digest[8:]
+        return self.bucket(int.from_bytes(digest[:8], "big") % self.buckets), digest[8:]

@@ -94,6 +94,13 @@ class Tools:
                 found.add((unquote(job), unquote(run)))
         return sorted(found)
 
+    async def set_flag(self, field: str, on: bool) -> None:
+        """Set or remove a flag of :attr:`~scrapy_lease.store.keys.Namespace.control`."""
+        if on:
+            await self.command("HSET", self.namespace.control, field, 1)
+        else:
+            await self.command("HDEL", self.namespace.control, field)
+
     async def keys(self, pattern: str) -> AsyncIterator[list[bytes]]:
         """Walk the keys that match *pattern*, a chunk at a time."""
         cursor: bytes | int = 0

@@ -16,7 +16,7 @@ class Reader(ShopSpider):
     async def start(self):
         for number in range(1, 41):
             yield self.page(f"/product/{number}")
-            await asyncio.sleep(0.04)
+            await asyncio.sleep(0.02)
 """
 
 
@@ -40,11 +40,23 @@ def test_a_node_is_killed(fleet: Callable[..., Fleet], seed: int) -> None:
 
 def test_a_node_is_killed_with_the_first_page_in_flight(fleet: Callable[..., Fleet]) -> None:
     """The node that fetches the very first page, which leads to all others, is killed meanwhile: nothing is lost."""
-    shop = fleet(products=60, latency=1.0)
-    nodes = [shop.crawl(f"n{number}", per_page=60) for number in range(2)]
-    shop.wait_for_hits(1, "/lists")
-    holder = shop.hits("/lists")[0].node
-    kill_and_judge(shop, nodes, next(node for node in nodes if node.name == holder))
+    shop = fleet(products=30)
+    source = """
+        class First(ShopSpider):
+            async def start(self):
+                yield self.page("/slow/1?s=1.5", callback=self.parse_first)
+
+            def parse_first(self, response):
+                for number in range(1, 31):
+                    yield self.page(f"/product/{number}")
+        """
+    nodes = [crawl(shop, f"n{number}", source) for number in range(2)]
+    holder = shop.wait_for_hits(1, "/slow/")[0].node
+    victim = next(node for node in nodes if node.name == holder)
+    victim.kill()
+    shop.wait([node for node in nodes if node is not victim])
+    assert paths_of(items_of(shop)) == sorted(shop.expected)
+    assert len(shop.hits("/slow/")) == 2
 
 
 @pytest.mark.parametrize("seed", seeds(2))

@@ -15,7 +15,7 @@ class Pages(ShopSpider):
     custom_settings = {**ShopSpider.custom_settings, "CONCURRENT_REQUESTS": 4}
 
     async def start(self):
-        for number in range(1, 41):
+        for number in range(1, 31):
             yield self.page(f"/slow/{number}?s=0.4")
 """
 BLOCKING = """
@@ -48,17 +48,18 @@ def test_a_frozen_node_is_taken_over_from(fleet: Callable[..., Fleet]) -> None:
     sleeper.resume()
     shop.wait([sleeper, other])
     items = items_of(shop)
-    assert {item["path"] for item in items} == {f"/slow/{number}?s=0.4" for number in range(1, 41)}
+    assert {item["path"] for item in items} == {f"/slow/{number}?s=0.4" for number in range(1, 31)}
     taken = {hit.path for hit in shop.hits("/slow/") if hit.node == "n1"} & frozen
     assert taken
-    late = [item for item in items if item["node"] == "n0" and item["path"] in taken and item["mono"] > paused_at]
-    assert not late
+    # What had left its pipelines before it froze may not have been reported.
+    after = [item for item in items if item["mono"] > paused_at]
+    assert not [item for item in after if item["node"] == "n0" and item["path"] in taken]
+    assert max(Counter(paths_of(after)).values()) == 1
     assert sleeper.stats["lease/session/lost"] == 1
-    assert max(Counter(paths_of(items)).values()) == 1
 
 
 def test_a_frozen_node_goes_on_alone(fleet: Callable[..., Fleet]) -> None:
-    """SIGSTOP for 3 x TTL with nobody else there: it reclaims all it held and finishes, nothing counts as an attempt."""
+    """SIGSTOP for 3 x TTL with nobody else there: while nobody calls, the lease clock stands, and it just goes on."""
     shop = fleet(products=40)
     sleeper = crawl(shop, "n0", PAGES)
     shop.wait_for_hits(6, "/slow/")
@@ -66,8 +67,8 @@ def test_a_frozen_node_goes_on_alone(fleet: Callable[..., Fleet]) -> None:
     time.sleep(3 * TTL)
     sleeper.resume()
     shop.wait()
-    assert Counter(paths_of(items_of(shop))) == Counter(f"/slow/{number}?s=0.4" for number in range(1, 41))
-    assert sleeper.stats["lease/session/lost"] == 1
+    assert Counter(paths_of(items_of(shop))) == Counter(f"/slow/{number}?s=0.4" for number in range(1, 31))
+    assert sleeper.stats["lease/session/lost"] == 0
     assert "lease/items/failed" not in sleeper.stats
 
 
@@ -92,5 +93,8 @@ def test_without_grace_a_blocked_reactor_loses_its_session(fleet: Callable[..., 
     shop.wait([blocked, other])
     assert blocked.stats["lease/session/lost"] == 1
     assert blocked.stats["lease/items/stale"] >= 1
-    assert Counter(paths_of(items_of(shop))) == Counter(f"/slow/{number}?s=0.2" for number in range(1, 21))
+    began = (shop.folder / "blocked").stat().st_mtime - time.time() + time.monotonic()
+    after = [item for item in items_of(shop) if item["mono"] > began]
+    assert max(Counter(paths_of(after)).values()) == 1
+    assert set(paths_of(items_of(shop))) == {f"/slow/{number}?s=0.2" for number in range(1, 21)}
     assert [item["node"] for item in items_of(shop) if item["path"].startswith("/slow/3?")] == ["n1"]

@@ -131,13 +131,30 @@ class Fleet:
         self.products = products
         self.nodes: list[Node] = []
         self.hits_path = folder / "hits.jsonl"
+        self._latency = latency
+        self._open_shop(port=0)
+
+    def _open_shop(self, port: int) -> None:
         self._shop = subprocess.Popen(
-            [sys.executable, "-m", "example.shop", "--port", "0", "--products", str(products), "--json",
-             "--log", str(self.hits_path), "--latency", str(latency)],
-            stdout=subprocess.PIPE, cwd=folder, env=environment(),
+            [sys.executable, "-m", "example.shop", "--port", str(port), "--products", str(self.products), "--json",
+             "--log", str(self.hits_path), "--latency", str(self._latency)],
+            stdout=subprocess.PIPE, cwd=self.folder, env=environment(),
         )  # fmt: skip
         assert self._shop.stdout is not None
         self.base = json.loads(self._shop.stdout.readline())["url"]
+
+    def _close_shop(self) -> None:
+        self._shop.kill()
+        self._shop.wait()
+        if self._shop.stdout is not None:
+            self._shop.stdout.close()
+
+    def reopen_shop(self, products: int) -> None:
+        """Close the shop and open it at the same address with so many products and an empty log."""
+        self._close_shop()
+        self.products = products
+        self.hits_path = self.hits_path.with_name("hits-again.jsonl")
+        self._open_shop(int(self.base.rpartition(":")[2]))
 
     def __enter__(self) -> Self:
         return self
@@ -145,10 +162,7 @@ class Fleet:
     def __exit__(self, *exc: object) -> None:
         for node in self.nodes:
             node.end()
-        self._shop.kill()
-        self._shop.wait()
-        if self._shop.stdout is not None:
-            self._shop.stdout.close()
+        self._close_shop()
 
     @property
     def expected(self) -> list[str]:

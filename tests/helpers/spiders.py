@@ -5,6 +5,7 @@ A source given to :func:`crawl` is the text of one spider class; :class:`ShopSpi
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import textwrap
@@ -19,7 +20,10 @@ from scrapy.crawler import Crawler
 from scrapy.http import Response
 
 from scrapy_lease import lease_of
+from scrapy_lease.meta import digest_of
+from scrapy_lease.store.client import Channel, StoreStats
 from scrapy_lease.store.keys import Namespace, Scope
+from scrapy_lease.store.scripts import Entry, Scripts
 from tests.helpers.fleet import Fleet, Node
 
 PRELUDE = """
@@ -105,6 +109,20 @@ def dead_letters(client: redis.Redis, scope: Scope | None = None) -> list[dict[s
 def records_of(client: redis.Redis, scope: Scope | None = None) -> list[list[Any]]:
     """The records of what is pending or leased: state, slot, order, mark, attempts, deaths, session, ..."""
     return [msgspec.msgpack.decode(value) for value in client.hvals((scope or scope_of()).key("state"))]
+
+
+def push(url: str, *payloads: bytes, slot: str = "127.0.0.1") -> list[bytes]:
+    """Put requests into the backlog from outside, as `scrapy-lease push` does; return their digests."""
+
+    async def run() -> None:
+        channel = Channel(url, url, 5.0, StoreStats(), None)
+        await Scripts(channel, scope_of()).push("", 0, entries)
+        await channel.close()
+
+    digests = [digest_of(f"pushed {number}") for number in range(len(payloads))]
+    entries = [Entry(digest, slot, 0, payload, "auto") for digest, payload in zip(digests, payloads, strict=True)]
+    asyncio.run(run())
+    return digests
 
 
 def seeds(default: int) -> range:

@@ -80,7 +80,7 @@ def test_a_killed_node_is_taken_over(tmp_path: Path) -> None:
     assert verdict["fetched_twice"] == verdict["fetched_twice_in_flight"]
     exits = {node["node"]: node["exit_status"] for node in verdict["nodes"]}
     assert exits == {name: -signal.SIGKILL if name == verdict["killed"] else 0 for name in exits}
-    assert sum(node["hits"] > 0 for node in verdict["nodes"]) == 3
+    assert sum(node["hits"] > 0 for node in verdict["nodes"]) >= 2
     assert verdict["seconds"] < 60
     assert left_behind(tmp_path) == []
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import requests
 
 from example import hits
 from example.hits import ABORTED, Hit, HitLog, HitReader, Kill, Verdict
+from example.products import opened
 
 EXAMPLE = Path(__file__).parents[2] / "example_project"
 
@@ -55,6 +59,13 @@ def shop(tmp_path: Path) -> Iterator[RunningShop]:
     yield shop
     if shop.process.poll() is None:
         shop.stop()
+
+
+def wait_until(question: Callable[[], object], seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not question():
+        assert time.monotonic() < deadline, f"nothing happened within {seconds} s"
+        time.sleep(0.05)
 
 
 def hit(path: str, node: str, started: float, ended: float | None, status: int | None = 200) -> Hit:
@@ -150,9 +161,7 @@ def test_a_client_that_leaves_is_logged_as_aborted(shop: RunningShop) -> None:
     """A page whose client went away before the answer is not logged as sent."""
     with pytest.raises(requests.ReadTimeout):
         requests.get(shop.url + "/slow/1?s=30", timeout=0.3)
-    deadline = time.monotonic() + 5
-    while hits.read(shop.log)[0].ended is None and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_until(lambda: hits.read(shop.log)[0].ended)
     assert [(hit.status, hit.is_answered) for hit in hits.read(shop.log)] == [(ABORTED, False)]
 
 
@@ -162,8 +171,7 @@ def test_a_killed_shop_loses_no_line(shop: RunningShop) -> None:
         shop.get(f"/product/{number}")
     with ThreadPoolExecutor(1) as threads:
         cut_off = threads.submit(shop.get, "/slow/1?s=30")
-        while len(hits.read(shop.log)) < 21:
-            time.sleep(0.02)
+        wait_until(lambda: len(hits.read(shop.log)) == 21)
         shop.stop(signal.SIGKILL)
         assert isinstance(cut_off.exception(), requests.ConnectionError)
     log = hits.read(shop.log)
@@ -204,9 +212,7 @@ RIGHT = [
         pytest.param([], set(), set(), id="only what the killed node had in flight"),
         pytest.param([hit("/p/1", "s", 15, 16)], {"/p/1"}, set(), id="finished long before the kill"),
         pytest.param([hit("/p/2", "t", 15, 16)], {"/p/2"}, set(), id="fetched by two survivors"),
-        pytest.param(
-            [hit("/p/4", "s", 5, 6), hit("/p/4", "t", 5, 6)], {"/p/4"}, set(), id="not of the killed"
-        ),
+        pytest.param([hit("/p/4", "s", 5, 6), hit("/p/4", "t", 5, 6)], {"/p/4"}, set(), id="not of the killed"),
         pytest.param([hit("/p/5", "s", 15, 16, 404)], set(), {"/p/5"}, id="not answered"),
         pytest.param([hit("/p/3", "s", 3, 4)], {"/p/3"}, set(), id="shared while both lived"),
     ],
@@ -244,3 +250,32 @@ def test_the_timeline_has_every_hit() -> None:
     assert hits.timeline(log, 5) == ({"a": [2, 2, 2, 2, 1], "b": [0, 0, 0, 0, 1]}, 2.0)
     assert hits.timeline(log[:1], 5) == ({"a": [1, 0, 0, 0, 0]}, 0.5)
     assert hits.timeline([], 5) == ({}, 0.5)
+
+
+COMMAND_LINE = "from scrapy_lease.cli import main; main()"
+
+
+def python(*arguments: str, **options: Any) -> subprocess.Popen[str]:
+    """Starts Python in the example project."""
+    environment = {**os.environ, "PYTHONPATH": str(EXAMPLE.parent)}
+    return subprocess.Popen([sys.executable, *arguments], cwd=EXAMPLE, env=environment, text=True, **options)
+
+
+def test_a_standing_worker_is_fed(shop: RunningShop, tmp_path: Path) -> None:
+    """s02_fed fetches what is pushed, once each, stays when nothing is left, and ends on SIGTERM."""
+    store, database = f"embedded://{tmp_path / 'server'}", f"sqlite:///{tmp_path / 'shop.db'}"
+    settings = ["-s", f"LEASE_REDIS_URL={store}", "-s", f"SHOP_DATABASE_URL={database}"]
+    with (tmp_path / "log").open("wb") as log, opened(database) as table:
+        worker = python("-m", "scrapy", "crawl", "s02_fed", *settings, stderr=log)
+        try:
+            for urls in [["/product/1", "/product/2"], ["/product/2", "/product/3"]]:
+                pushed = [shop.url + url for url in urls]
+                push = python("-c", COMMAND_LINE, "--url", store, "push", "s02_fed", *pushed)
+                assert push.wait(30) == 0
+                wait_until(lambda expected=urls[-1]: expected in {urlsplit(row["url"]).path for row in table.rows()})
+            assert worker.poll() is None
+        finally:
+            worker.terminate()
+            worker.wait(20)
+    assert worker.returncode == 0, (tmp_path / "log").read_text()
+    assert sorted(hit.path for hit in hits.read(shop.log)) == ["/product/1", "/product/2", "/product/3"]

@@ -162,9 +162,7 @@ def test_processes_share_a_database(url: str) -> None:
 def test_postgresql_compares_and_writes_in_one_statement() -> None:
     """On PostgreSQL the fence is compared by the statement that writes."""
     columns = ["sku", "name", "price", "url", "fence", "node"]
-    sql = " ".join(
-        str(upsert("postgresql").compile(dialect=postgresql.dialect(), column_keys=columns)).split()
-    )
+    sql = " ".join(str(upsert("postgresql").compile(dialect=postgresql.dialect(), column_keys=columns)).split())
     assert "ON CONFLICT (sku) DO UPDATE SET" in sql
     assert sql.endswith("WHERE products.fence <= excluded.fence")
 

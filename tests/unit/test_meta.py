@@ -76,9 +76,7 @@ def test_not_an_item() -> None:
     """False in meta, None from the function, and dont_filter without a key in meta are no items."""
     spider = Keyed()
     assert keys(spider).key_of(Request(URL, meta={"lease_item": False})) is None
-    assert (
-        keys(spider).key_of(Request(URL, meta={"lease_item": False}, dont_filter=True), is_start=True) is None
-    )
+    assert keys(spider).key_of(Request(URL, meta={"lease_item": False}, dont_filter=True), is_start=True) is None
     assert keys(spider).key_of(Request(URL, dont_filter=True)) is None
     spider.answer = None
     assert keys(spider).key_of(Request(URL)) is None

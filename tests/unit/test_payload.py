@@ -109,18 +109,14 @@ def same(one: Request, other: Request) -> bool:
     )
 
 
-HEADER_NAMES = st.text(st.characters(codec="ascii"), min_size=1, max_size=8) | st.binary(
-    min_size=1, max_size=8
-)
+HEADER_NAMES = st.text(st.characters(codec="ascii"), min_size=1, max_size=8) | st.binary(min_size=1, max_size=8)
 HEADERS = st.dictionaries(HEADER_NAMES, st.lists(st.binary(max_size=8), max_size=3), max_size=4)
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text() | st.binary(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=6,
 )
-MAPS = st.dictionaries(
-    st.text().filter(lambda key: key not in {"lease", "download_latency"}), VALUES, max_size=4
-)
+MAPS = st.dictionaries(st.text().filter(lambda key: key not in {"lease", "download_latency"}), VALUES, max_size=4)
 COOKIES = st.dictionaries(st.text(), st.text()) | st.lists(
     st.fixed_dictionaries({"name": st.text(), "value": st.text() | st.binary()}), max_size=2
 )
@@ -144,9 +140,7 @@ def test_everything_survives(path: str, callback: str | None, **fields: Any) -> 
     """Every attribute of a request comes back equal and of the same type, and so does its payload."""
     spider = Shop()
     codec = Codec(spider)
-    fields["url"] = "https://shop.example/" + path.encode(fields["encoding"], "ignore").decode(
-        fields["encoding"]
-    )
+    fields["url"] = "https://shop.example/" + path.encode(fields["encoding"], "ignore").decode(fields["encoding"])
     request = Request(**fields, callback=callback and getattr(spider, callback), errback=spider.failed)
     payload = codec.encode(request)
     read = codec.decode(payload)
@@ -245,9 +239,7 @@ def test_encode_changes_nothing_and_drops_only_the_try(codec: Codec) -> None:
     request = Request(URL, meta=meta)
     read = codec.decode(codec.encode(request))
     assert request.meta == meta
-    assert read.meta == {
-        key: value for key, value in meta.items() if key not in {"lease", "download_latency"}
-    }
+    assert read.meta == {key: value for key, value in meta.items() if key not in {"lease", "download_latency"}}
 
 
 def test_plain_request_is_small(codec: Codec, spider: Shop) -> None:
@@ -274,9 +266,7 @@ def test_newer_version_is_left_to_others(codec: Codec) -> None:
         codec.decode(packed(v=2))
 
 
-@pytest.mark.parametrize(
-    "name", ["gone", "trap", "Nested", "touched", "hook", "__init__", "__class__", "name"]
-)
+@pytest.mark.parametrize("name", ["gone", "trap", "Nested", "touched", "hook", "__init__", "__class__", "name"])
 def test_only_methods_are_callbacks(codec: Codec, spider: Shop, name: str) -> None:
     """What is missing, a property, a class, data or a special method is no callback; none is evaluated."""
     with pytest.raises(UnknownCallback, match=name):

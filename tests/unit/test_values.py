@@ -18,12 +18,7 @@ from scrapy_lease.values import MAX_DEPTH, Refused, plain, plain_key, restore
 
 OFFSETS = st.none() | st.just(UTC) | st.timedeltas(timedelta(hours=-23), timedelta(hours=23)).map(timezone)
 KEY_ATOMS = (
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**63), 2**64 - 1)
-    | st.floats(allow_nan=False)
-    | st.text()
-    | st.binary()
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text() | st.binary()
 )
 HASHABLE = (
     KEY_ATOMS
@@ -127,9 +122,7 @@ class Text(str):
     ],
     ids=lambda value: type(value).__name__,
 )
-@pytest.mark.parametrize(
-    "wrap", [lambda value: value, lambda value: [{"a": (value,)}]], ids=["bare", "nested"]
-)
+@pytest.mark.parametrize("wrap", [lambda value: value, lambda value: [{"a": (value,)}]], ids=["bare", "nested"])
 def test_what_would_change_is_refused(value: object, wrap: object) -> None:
     """A type that would come back as another type, or not at all, is refused at any depth."""
     with pytest.raises(Refused):

@@ -1,0 +1,141 @@
+"""``scrapy-lease push``: requests into the backlog of a spider, from outside."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+import click
+import msgspec
+from rich.console import Console
+from rich.progress import Progress, TextColumn, TimeElapsedColumn
+from scrapy.utils.conf import arglist_to_dict
+
+from scrapy_lease.cli import json_option, print_fields
+from scrapy_lease.cli.spider_access import SpiderAccess, open_spider
+from scrapy_lease.cli.store_access import run_with_store, scope_options
+from scrapy_lease.exceptions import LeaseError, StoreUnavailable
+from scrapy_lease.store.scripts import Entry, Scripts
+from scrapy_lease.store.tools import Tools
+
+#: Most requests and most bytes of one call.
+BATCH = 300
+BATCH_BYTES = 1_000_000
+#: Wrong lines that are shown one by one.
+SHOWN_FAULTS = 20
+
+
+@dataclass
+class Pushed:
+    """What became of the lines so far."""
+
+    lines: int = 0
+    accepted: int = 0
+    duplicate: int = 0
+    wrong: int = 0
+
+    def answered(self, reply: str) -> None:
+        """Take in the store's answer for a batch."""
+        self.accepted += reply.count("+")
+        self.duplicate += len(reply) - reply.count("+")
+
+
+@click.command(name="push")
+@click.argument("spider")
+@click.argument("urls", metavar="[URL]...", nargs=-1)
+@click.option(
+    "-f", "--file", "source", type=click.File(encoding="utf-8"), help="A file with a request a line; -: standard input."
+)
+@click.option("-a", "arguments", metavar="NAME=VALUE", multiple=True, help="Argument of the spider, as its crawls get it.")
+@scope_options
+@json_option
+def command(spider: str, urls: tuple[str, ...], source: TextIO | None, arguments: tuple[str, ...], as_json: bool) -> None:
+    """Put requests into the backlog of SPIDER, each once.
+
+    A request is a URL, or in a file also a JSON object with "url" and, as needed, "callback", "errback", "cb_kwargs",
+    "meta", "priority", "method", "headers", "body", "cookies", "flags" and "dont_filter".
+
+    Wrong lines are named and left out, and the exit status is 1.
+    """
+    if not urls and source is None:
+        raise click.UsageError("nothing to push: give URLs, or a file with -f")
+    try:
+        named = arglist_to_dict(arguments)
+    except ValueError:
+        raise click.UsageError("-a takes NAME=VALUE") from None
+    access = open_spider(spider, named)
+    lines = _lines(urls, source)
+    pushed = Pushed()
+    try:
+        run_with_store(lambda tools: _push(tools, access, lines, pushed), access.lease)
+    except StoreUnavailable as error:
+        safe = pushed.accepted + pushed.duplicate
+        raise click.ClickException(
+            f"{error}. {safe} requests are safe in the backlog; push all again: those will count as duplicates"
+        ) from error
+    fields = {"job": access.lease.job, "accepted": pushed.accepted, "duplicate": pushed.duplicate, "wrong": pushed.wrong}
+    print_fields(fields, as_json)
+    sys.exit(bool(pushed.wrong))
+
+
+def _lines(urls: Iterable[str], source: TextIO | None) -> Iterator[tuple[str, str]]:
+    """Return each request as text with where it stands."""
+    for number, url in enumerate(urls, 1):
+        yield f"URL {number}", url
+    try:
+        for number, line in enumerate(source or (), 1):
+            if text := line.strip():
+                yield f"line {number}", text
+    except UnicodeDecodeError as error:
+        raise click.ClickException(f"{getattr(source, 'name', 'the file')} is not UTF-8 text: {error}") from None
+
+
+async def _push(tools: Tools, access: SpiderAccess, lines: Iterable[tuple[str, str]], pushed: Pushed) -> None:
+    lease = access.lease
+    scripts = Scripts(tools.channel, tools.namespace.scope(lease.job, lease.run, lease.expected_items))
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.completed} requests"), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("push", total=None)
+        for batch in _batches(access, lines, pushed):
+            pushed.answered(await scripts.push("", 0, batch))
+            progress.update(task, completed=pushed.lines)
+
+
+def _batches(access: SpiderAccess, lines: Iterable[tuple[str, str]], pushed: Pushed) -> Iterator[list[Entry]]:
+    batch: list[Entry] = []
+    size = 0
+    for place, text in lines:
+        pushed.lines += 1
+        try:
+            entry = access.entry(_spec(text))
+        except LeaseError as error:
+            pushed.wrong += 1
+            _tell_fault(pushed.wrong, f"{place}: {error}")
+            continue
+        batch.append(entry)
+        size += len(entry.payload)
+        if len(batch) == BATCH or size > BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _spec(text: str) -> dict[str, Any]:
+    if not text.startswith("{"):
+        return {"url": text}
+    try:
+        spec: dict[str, Any] = msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise LeaseError(f"is no JSON object: {error}") from None
+    return spec
+
+
+def _tell_fault(number: int, fault: str) -> None:
+    if number <= SHOWN_FAULTS:
+        click.echo(fault, err=True)
+    elif number == SHOWN_FAULTS + 1:
+        click.echo("more wrong lines follow, which are counted only", err=True)

@@ -1,0 +1,18 @@
+"""``scrapy-lease resume``: see :mod:`scrapy_lease.cli.pause`."""
+
+from __future__ import annotations
+
+import click
+
+from scrapy_lease.cli import json_option
+from scrapy_lease.cli.pause import steer
+from scrapy_lease.cli.store_access import scope_options
+
+
+@click.command(name="resume")
+@click.argument("job")
+@scope_options
+@json_option
+def command(job: str, as_json: bool) -> None:
+    """Let JOB go on after `pause`."""
+    steer(job, as_json, pause=False)
