@@ -31,6 +31,7 @@ COMPONENTS = {
         "scrapy_lease.middlewares.spider.OuterMiddleware": 10,
         "scrapy_lease.middlewares.spider.InnerMiddleware": 1000,
     },
+    "ITEM_PIPELINES": {"scrapy_lease.pipeline.GuardPipeline": -1000},
 }
 _ADDON_PRIORITY = SETTINGS_PRIORITIES["addon"]
 

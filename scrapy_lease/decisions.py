@@ -110,9 +110,7 @@ def cancelled_outcome(task: asyncio.Task[Any], culprit: str) -> Outcome:
     return Outcome(Kind.FAILED, culprit, "asyncio.CancelledError")
 
 
-def scrape_outcome(
-    seen: Seen, task: asyncio.Task[Any], retry_codes: frozenset[int], done_when: str
-) -> Outcome:
+def scrape_outcome(seen: Seen, task: asyncio.Task[Any], retry_codes: frozenset[int], done_when: str) -> Outcome:
     """Judge a scrape whose task has ended; the number of its items is left out."""
     if seen.stale:
         return Outcome(Kind.BACK, "stale")

@@ -57,7 +57,8 @@ class Tracker:
     - `is_stale(request)`: whether this process no longer holds the lease of a tracked request;
     - `is_certain()` and `certainty(request)`: whether it can know that now, and what to wait for if not:
       results wait for it, neither dropped for a mere outage nor passed on against another holder's;
-    - `done_when`: `items`, `response` or `manual`, as LEASE_DONE_WHEN.
+    - `done_when`: `items`, `response` or `manual`, as LEASE_DONE_WHEN;
+    - `stamp(request, item)`: called for each item that a page yields, None if nothing is to be done.
 
     They are reset when the engine stops, so that nothing of a finished crawl is kept alive.
 
@@ -201,11 +202,20 @@ class Tracker:
         entry = self._scraped_here()
         if entry is None:
             return True
-        if self.is_stale(entry.request):
-            entry.stale = True
+        if self.is_refused():
             return False
         if output is not None and not isinstance(output, Request):
             entry.items += 1
+            if self.stamp is not None:
+                self.stamp(entry.request, output)
+        return True
+
+    def is_refused(self) -> bool:
+        """Whether the lease of the present page is gone, so that nothing of it may go on."""
+        entry = self._scraped_here()
+        if entry is None or not self.is_stale(entry.request):
+            return False
+        entry.stale = True
         return True
 
     def exhausted(self) -> None:
@@ -274,6 +284,7 @@ class Tracker:
         self.is_stale: Callable[[Request], bool] = lambda request: False
         self.is_certain: Callable[[], bool] = lambda: True
         self.certainty: Callable[[Request], Awaitable[None]] = _at_once
+        self.stamp: Callable[[Request, Any], None] | None = None
 
 
 _trackers: WeakKeyDictionary[Crawler, Tracker] = WeakKeyDictionary()

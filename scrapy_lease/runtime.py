@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 from scrapy.crawler import Crawler
 
-from scrapy_lease.exceptions import LeaseError
+from scrapy_lease.exceptions import LeaseError, StoreUnavailable
 from scrapy_lease.gate import Gate
 from scrapy_lease.heartbeat import Heartbeat, Lag, Watchdog
 from scrapy_lease.leases.session import Beat, Session
@@ -93,6 +93,12 @@ class Runtime:
     def __repr__(self) -> str:
         return f"<Runtime of job {self.scope.name}: {self.session}>"
 
+    def is_leaving(self) -> bool:
+        """Has the engine begun to close the spider? Scrapy has no public word for it."""
+        engine = self.crawler.engine
+        slot = engine._slot if engine is not None else None
+        return slot is not None and slot.closing is not None
+
     def start(self) -> None:
         """Begin to beat; the reactor runs."""
         self.lag.start()
@@ -135,7 +141,7 @@ class Runtime:
         return Session(
             node=settings.node,
             ttl=None if settings.ttl == "auto" else float(settings.ttl),
-            config=f"queue={settings.queue} key={key_function} start={settings.start}",
+            config=f"LEASE_QUEUE={settings.queue} LEASE_ITEM_KEY={key_function} LEASE_START={settings.start}",
             fresh=not settings.run,
             info={"node": settings.node, "job": self.scope.name, "pid": str(os.getpid())},
         )
@@ -151,6 +157,11 @@ class Runtime:
         channel = self._channel(None)
         try:
             await self.session.open(Scripts(channel, self.scope))
+        except StoreUnavailable as error:
+            raise StoreUnavailable(
+                f"LEASE_REDIS_URL = {self._shown!r}: {error}; start that server or correct the URL "
+                f"(LEASE_STORE_TIMEOUT = {self.settings.store_timeout:g} s)"
+            ) from None
         finally:
             await channel.close()
 

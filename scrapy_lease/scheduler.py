@@ -22,7 +22,8 @@ from twisted.internet.defer import Deferred
 
 from scrapy_lease.backlog.redis import Outgoing, RedisBacklog
 from scrapy_lease.ending import Ending
-from scrapy_lease.exceptions import SessionLost, SettingsError, StoreError
+from scrapy_lease.exceptions import SessionLost, SettingsError, StoreError, StoreUnavailable
+from scrapy_lease.fence import FenceField
 from scrapy_lease.intake import Intake
 from scrapy_lease.leases.items import Hold, Ledger, Patience, Settled
 from scrapy_lease.leases.session import Beat
@@ -46,6 +47,8 @@ class LeaseScheduler(BaseScheduler):
         self._runtime = runtime
         self._tracker = Tracker.of(crawler)
         self._tracker.done_when = settings.done_when
+        if settings.fence_field:
+            self._tracker.stamp = FenceField(settings.fence_field)
         spider = crawler.spider
         assert spider is not None
         codec = Codec(spider)
@@ -189,16 +192,32 @@ class LeaseScheduler(BaseScheduler):
         self._checks.cancel()
         # The outcome of the last response may come one turn of the loop after the engine asks to close.
         await asyncio.sleep(0)
-        await self._backlog.stop()
+        await self._part()
+        await self._runtime.stop()
+
+    async def _part(self) -> None:
+        """Leave; a store that is away already is asked once, one that goes now for as long as a call may take."""
+        was_away = self._runtime.availability.down_since is not None
+        reason: Exception = StoreUnavailable("no answer in time")
         try:
             async with asyncio.timeout(self._runtime.settings.store_timeout + 1):
-                await self._leave()
-        except (StoreError, SessionLost, TimeoutError) as error:
-            logger.warning(
-                "The store did not take back what this session held (%s); others take it when the session has expired",
-                error,
-            )
-        await self._runtime.stop()
+                await self._backlog.stop()
+                while True:
+                    try:
+                        return await self._leave()
+                    except StoreUnavailable as error:
+                        reason = error
+                        if was_away:
+                            break
+                    await asyncio.sleep(0.1)
+        except (StoreError, SessionLost) as error:
+            reason = error
+        except TimeoutError:
+            pass
+        logger.warning(
+            "The store did not take back what this session held (%s); others take it when the session has expired",
+            reason,
+        )
 
     async def _leave(self) -> None:
         """Push what was discovered, settle what is over, hand back the rest, end the session."""

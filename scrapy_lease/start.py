@@ -63,7 +63,7 @@ class Start:
         self._occurrences: Counter[int] = Counter()
         self._waiting: dict[Request, int] = {}
         self._yielded_at = time.monotonic()
-        self._told_epoch = 0
+        self._told = (0, 0)
 
     def __repr__(self) -> str:
         return f"<Start {self._mode}: {self._state.value}>"
@@ -71,7 +71,7 @@ class Start:
     @property
     def is_finished(self) -> bool:
         """Has this session told the store that it produces nothing more?"""
-        return self._state is _State.FINISHED and self._told_epoch == self._session.epoch
+        return self._state is _State.FINISHED and self._told == self._standpoint()
 
     @property
     def has_ended(self) -> bool:
@@ -133,6 +133,10 @@ class Start:
         if self._state is _State.READING or self.is_finished:
             return
         verb = "finish" if self._is_reader else "leave"
-        epoch = self._session.epoch
+        told = self._standpoint()
         await self._scripts.start(self._session.sid, verb, self._mode)
-        self._state, self._told_epoch = _State.FINISHED, epoch
+        self._state, self._told = _State.FINISHED, told
+
+    def _standpoint(self) -> tuple[int, int]:
+        """Another session must say it again, and so must this one to a server that may have forgotten it."""
+        return self._session.epoch, self._session.generation

@@ -62,6 +62,7 @@ class Tries:
         self.intake: Intake
         self._session = runtime.session
         self._gate = runtime.gate
+        self._is_leaving = runtime.is_leaving
         self._stats = runtime.stats
         self._marks_first = runtime.settings.on_holder_death == "park"
         self._ledger = ledger
@@ -109,8 +110,15 @@ class Tries:
         return found is not None and self._is_stale(found)
 
     async def certainty(self, request: Request) -> None:
-        """Wait until it is certain whether the result of *request* may count: confirmed again, or stale."""
+        """Wait until it is certain whether the result of *request* may count: confirmed again, or stale.
+
+        A crawl that is closing does not wait: what is uncertain then does not count.
+        """
         while not self._session.is_confirmed and not self.is_stale(request) and not self._session.is_closed:
+            found = self._out.get(request)
+            if found is not None and self._is_leaving():
+                found.is_void = True
+                return
             await asyncio.sleep(0.05)
 
     # on the way out

@@ -18,7 +18,6 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from scrapy_lease.exceptions import SessionLost, StoreRefused, StoreUnavailable
@@ -138,6 +137,8 @@ class RedisBacklog:
         #: What was acknowledged lately, for a server that comes back without its last writes.
         self._recent: deque[tuple[float, list[Entry], list[Settled]]] = deque()
         self._answered = 0.0
+        self._generation = session.generation
+        self._is_to_report = False
         self._wake = asyncio.Event()
         self._nudge: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
@@ -152,7 +153,7 @@ class RedisBacklog:
 
     def start(self) -> None:
         """Begin to make turns; the session is open."""
-        self._holder = self._session.sid
+        self._holder, self._generation = self._session.sid, self._session.generation
         self._task = asyncio.ensure_future(self._run())
 
     def wake(self) -> None:
@@ -226,9 +227,11 @@ class RedisBacklog:
         try:
             if self._session.is_lost or self._holder != self._session.sid:
                 await self._recover()
+            elif self._is_to_report:
+                await self._report_all()
             busy = await self._exchange(lease=True)
         except GenerationChanged:
-            await self._report_all()
+            self._is_to_report = True
             self.wake()
             return
         except SessionLost:
@@ -259,7 +262,7 @@ class RedisBacklog:
             self._settled(*settled)
         granted = 0
         if leased and isinstance(leased[0], tuple):
-            self._answered = time.monotonic()
+            self._forget_old()
             _, (self.standing, grants) = leased[0]
             granted = len(grants)
             if grants:
@@ -319,37 +322,49 @@ class RedisBacklog:
             self._settled(*settled)
 
     async def _report_all(self) -> None:
-        """Say what this process holds; afterwards the store and the ledger agree."""
+        """Say what this process holds; afterwards the store and the ledger agree.
+
+        What is settled but not answered counts as held. After a restart of the server so does what it may have
+        forgotten: requests are pushed again, and items whose end it does not know are held and settled once more.
+        """
         changed = self._holder != self._session.sid
-        recent = [] if changed else [part for part in self._recent if part[0] > self._answered - TAIL]
         if not changed:
             await self._answer_unanswered()
-            await self._push_again([entry for _, entries, _ in recent for entry in entries])
-        reported = await self._report.run(lambda: list(self._ledger))
+        over: list[Settled] = []
+        if not changed or self._session.generation != self._generation:
+            over = await self._push_again()
+        settling = [*self._ledger.outbox, *over]
+        reported = await self._report.run(lambda: [*self._ledger, *(settled.hold for settled in settling)])
         assert reported is not None
-        kept: list[Hold] = []
-        lost: list[Hold] = []
-        for hold, fence in zip(*reported, strict=True):
-            (kept if fence else lost).append(hold)
-            hold.fence, hold.epoch = fence or hold.fence, self._session.epoch if fence else hold.epoch
-        for _, _, settled in recent:
-            if settled:
-                await self._settle.run(partial(list, settled))
+        fences = dict(zip(*reported, strict=True))
+        for hold, fence in fences.items():
+            if fence:
+                hold.fence, hold.epoch = fence, self._session.epoch
+        self._ledger.outbox[:0] = [settled for settled in over if fences.get(settled.hold)]
+        self._generation, self._is_to_report = self._session.generation, False
+        held = [hold for hold in fences if not hold.is_settled]
         if changed:
-            self._owner.regained(kept)
-        if lost:
-            self._owner.lost(lost)
+            self._owner.regained([hold for hold in held if fences[hold]])
+        self._owner.lost([hold for hold in held if not fences[hold]])
 
-    async def _push_again(self, entries: list[Entry]) -> None:
-        held = [Entry(hold.digest, hold.slot, 0, hold.payload, hold.mark) for hold in self._ledger]
-        everything = held + entries
-        for first in range(0, len(everything), BATCH):
-            await self._scripts.push("", 0, everything[first : first + BATCH])
+    async def _push_again(self) -> list[Settled]:
+        """Push what the server may have forgotten; return the items that ended in that time."""
+        recent = [part for part in self._recent if part[0] > self._answered - TAIL]
+        over = [s for _, _, settled in recent for s in settled if s.verb in ("done", "rejected", "dead")]
+        held = [*self._ledger, *(settled.hold for settled in self._ledger.outbox)]
+        again = [Entry(hold.digest, hold.slot, 0, hold.payload, hold.mark) for hold in held]
+        again += [entry for _, entries, _ in recent for entry in entries]
+        for first in range(0, len(again), BATCH):
+            await self._scripts.push("", 0, again[first : first + BATCH])
+        return over
 
     def _remember(self, entries: list[Entry], settled: list[Settled]) -> None:
+        self._recent.append((time.monotonic(), entries, settled))
+
+    def _forget_old(self) -> None:
+        """The server is known to be the one it was: what it acknowledged long ago is in its file."""
         self._answered = time.monotonic()
-        self._recent.append((self._answered, entries, settled))
-        while self._answered - self._recent[0][0] > TAIL:
+        while self._recent and self._answered - self._recent[0][0] > TAIL:
             self._recent.popleft()
 
     # what the lanes send

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -29,10 +30,8 @@ class Letter:
     def names(self) -> set[str]:
         """What people may call it by: its digest, its URL, its URL as it is shown."""
         names = {self.digest.hex(), str(describe(self.payload)["url"])}
-        try:
+        with contextlib.suppress(CorruptPayload):
             names.add(read(self.payload).url)
-        except CorruptPayload:
-            pass
         return names
 
     @property

@@ -12,7 +12,7 @@ from typing import Literal
 
 import click
 from scrapy.crawler import Crawler
-from scrapy.settings import BaseSettings
+from scrapy.settings import Settings
 from scrapy.spiderloader import get_spider_loader
 from scrapy.utils.misc import load_object
 from twisted.internet.asyncioreactor import AsyncioSelectorReactor
@@ -60,7 +60,7 @@ def command(as_json: bool) -> None:
     sys.exit(any(finding.verdict == "fail" for finding in findings))
 
 
-def _setting_findings(settings: BaseSettings) -> Iterator[Finding]:
+def _setting_findings(settings: Settings) -> Iterator[Finding]:
     try:
         lease = LeaseSettings.from_mapping(settings)
         yield Finding("settings", "ok", f"namespace {lease.namespace!r}, store {redacted_url(lease.redis_url)}")
@@ -73,7 +73,7 @@ def _setting_findings(settings: BaseSettings) -> Iterator[Finding]:
     yield _reactor_finding(settings)
 
 
-def _project_findings(settings: BaseSettings) -> Iterator[Finding]:
+def _project_findings(settings: Settings) -> Iterator[Finding]:
     addons = [str(getattr(addon, "__name__", addon)) for addon in settings.getdict("ADDONS")]
     if any(addon.rsplit(".", 1)[-1] == "Addon" for addon in addons) or settings["SCHEDULER"] == SCHEDULER:
         yield Finding("add-on", "ok", "switched on")
@@ -98,7 +98,7 @@ def _spider_findings(crawler: Crawler) -> Iterator[Finding]:
         yield Finding(f"spider {name}", "fail", str(error), "correct its attributes or custom_settings")
 
 
-def _reactor_finding(settings: BaseSettings) -> Finding:
+def _reactor_finding(settings: Settings) -> Finding:
     if not settings.getbool("TWISTED_REACTOR_ENABLED"):
         return Finding("reactor", "ok", "none (TWISTED_REACTOR_ENABLED is off)")
     chosen = settings["TWISTED_REACTOR"]
@@ -114,7 +114,7 @@ def _reactor_finding(settings: BaseSettings) -> Finding:
     return Finding("reactor", "fail", f"TWISTED_REACTOR = {chosen!r} is not the asyncio reactor", advice)
 
 
-def _store_findings(settings: BaseSettings) -> list[Finding]:
+def _store_findings(settings: Settings) -> list[Finding]:
     """What the store says, as far as the settings tell which it is."""
     try:
         lease = LeaseSettings.from_mapping(settings)
@@ -153,7 +153,8 @@ async def _ask(tools: Tools) -> AsyncIterator[Finding]:
 def _version_finding(info: dict[str, str]) -> Finding:
     """An older server never gets here: the connection refuses it."""
     name = info.get("server_name", "redis")
-    return Finding("version", "ok", f"{name} {info.get(f'{name}_version', info['redis_version'])} (6.2 or later is needed)")
+    version = info.get(f"{name}_version", info["redis_version"])
+    return Finding("version", "ok", f"{name} {version} (6.2 or later is needed)")
 
 
 async def _append_only_finding(tools: Tools, info: dict[str, str]) -> Finding:
@@ -173,14 +174,16 @@ async def _append_only_finding(tools: Tools, info: dict[str, str]) -> Finding:
 
 def _memory_finding(info: dict[str, str]) -> Finding:
     """A server that does evict never gets here: the connection refuses it."""
-    policy, limit, used = info.get("maxmemory_policy", ""), int(info.get("maxmemory", 0)), int(info.get("used_memory", 0))
+    policy = info.get("maxmemory_policy", "")
+    limit, used = (int(info.get(name, 0)) for name in ("maxmemory", "used_memory"))
     if policy not in ("noeviction", ""):
         text = f"maxmemory-policy is {policy}: with a maxmemory, crawls would refuse to start"
         return Finding("eviction", "warn", text, "set maxmemory-policy noeviction on the server")
     if limit and used > FULL * limit:
         text = f"noeviction, but {used / limit:.0%} of maxmemory are used: pushes will be refused when it is full"
         return Finding("eviction", "warn", text, "raise maxmemory on the server")
-    return Finding("eviction", "ok", f"noeviction, {f'{used / limit:.0%} of maxmemory used' if limit else 'no maxmemory'}")
+    share = f"{used / limit:.0%} of maxmemory used" if limit else "no maxmemory"
+    return Finding("eviction", "ok", f"noeviction, {share}")
 
 
 async def _host_clock_finding(tools: Tools) -> Finding:
@@ -196,6 +199,8 @@ async def _host_clock_finding(tools: Tools) -> Finding:
 
 async def _lease_clock_finding(tools: Tools) -> Finding:
     """Does the clock that leases end by run? It may stand still for an instant, when the server's is stepped back."""
+    if not await tools.command("EXISTS", tools.namespace.clock):
+        return Finding("lease clock", "ok", f"no crawl has used namespace {tools.namespace.name!r} yet")
     first, _ = await tools.tick()
     await asyncio.sleep(WATCHED)
     second, _ = await tools.tick()

@@ -24,13 +24,13 @@ def steer(job: str, as_json: bool, *, pause: bool) -> None:
 
 
 @click.command(name="pause")
-@click.argument("job")
+@click.argument("name", metavar="JOB")
 @scope_options
 @json_option
-def command(job: str, as_json: bool) -> None:
+def command(name: str, as_json: bool) -> None:
     """Lease nothing more in JOB, in all its runs, until `resume`.
 
     What nodes have leased already is still fetched: at most LEASE_WINDOW requests and those in flight, each. Crawls of
     a paused job stay, and requests can be pushed.
     """
-    steer(job, as_json, pause=True)
+    steer(name, as_json, pause=True)

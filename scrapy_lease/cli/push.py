@@ -48,10 +48,12 @@ class Pushed:
 @click.option(
     "-f", "--file", "source", type=click.File(encoding="utf-8"), help="A file with a request a line; -: standard input."
 )
-@click.option("-a", "arguments", metavar="NAME=VALUE", multiple=True, help="Argument of the spider, as its crawls get it.")
+@click.option("-a", "arguments", metavar="NAME=VALUE", multiple=True, help="Argument that the spider's crawls get.")
 @scope_options
 @json_option
-def command(spider: str, urls: tuple[str, ...], source: TextIO | None, arguments: tuple[str, ...], as_json: bool) -> None:
+def command(
+    spider: str, urls: tuple[str, ...], source: TextIO | None, arguments: tuple[str, ...], as_json: bool
+) -> None:
     """Put requests into the backlog of SPIDER, each once.
 
     A request is a URL, or in a file also a JSON object with "url" and, as needed, "callback", "errback", "cb_kwargs",
@@ -62,7 +64,7 @@ def command(spider: str, urls: tuple[str, ...], source: TextIO | None, arguments
     if not urls and source is None:
         raise click.UsageError("nothing to push: give URLs, or a file with -f")
     try:
-        named = arglist_to_dict(arguments)
+        named = arglist_to_dict(list(arguments))
     except ValueError:
         raise click.UsageError("-a takes NAME=VALUE") from None
     access = open_spider(spider, named)
@@ -73,10 +75,11 @@ def command(spider: str, urls: tuple[str, ...], source: TextIO | None, arguments
     except StoreUnavailable as error:
         safe = pushed.accepted + pushed.duplicate
         raise click.ClickException(
-            f"{error}. {safe} requests are safe in the backlog; push all again: those will count as duplicates"
+            f"{error}. {safe} requests are safe in the backlog; push all again: but for those with dont_filter they "
+            "count as duplicates then"
         ) from error
-    fields = {"job": access.lease.job, "accepted": pushed.accepted, "duplicate": pushed.duplicate, "wrong": pushed.wrong}
-    print_fields(fields, as_json)
+    counts = {"accepted": pushed.accepted, "duplicate": pushed.duplicate, "wrong": pushed.wrong}
+    print_fields({"job": access.lease.job, **counts}, as_json)
     sys.exit(bool(pushed.wrong))
 
 

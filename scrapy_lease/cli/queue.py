@@ -142,8 +142,8 @@ async def _exported(tools: Tools, scope: Scope) -> AsyncIterator[Line]:
 def import_command(source: TextIO, as_json: bool) -> None:
     """Bring an export (-: standard input) back into the backlog, each item once and all of them pending.
 
-    Attempts, deaths, priorities and the order within each download slot are as they were. Wrong lines are named and left
-    out, and the exit status is 1.
+    Attempts, deaths, priorities and the order within each download slot are as they were. Wrong lines are named and
+    left out, and the exit status is 1.
     """
     lease = lease_settings()
     faults = 0

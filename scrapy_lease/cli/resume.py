@@ -10,9 +10,9 @@ from scrapy_lease.cli.store_access import scope_options
 
 
 @click.command(name="resume")
-@click.argument("job")
+@click.argument("name", metavar="JOB")
 @scope_options
 @json_option
-def command(job: str, as_json: bool) -> None:
+def command(name: str, as_json: bool) -> None:
     """Let JOB go on after `pause`."""
-    steer(job, as_json, pause=False)
+    steer(name, as_json, pause=False)

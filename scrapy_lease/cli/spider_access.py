@@ -67,7 +67,8 @@ class SpiderAccess:
 def slot_of(request: Request) -> str:
     """Return the name of the download slot that Scrapy will use for *request*."""
     slot = request.meta.get("download_slot")
-    return str(slot if slot is not None else urlparse_cached(request).hostname or "").replace("\0", "").replace("\1", "")
+    key = str(slot if slot is not None else urlparse_cached(request).hostname or "")
+    return key.replace("\0", "").replace("\1", "")
 
 
 def open_spider(name: str, arguments: Mapping[str, str]) -> SpiderAccess:

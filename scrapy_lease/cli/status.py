@@ -44,9 +44,7 @@ def _json(picture: Picture, why: bool) -> dict[str, Any]:
 
 
 def _causes(job: JobPicture, grace: float) -> list[dict[str, Any]]:
-    return [
-        {"cause": cause, "requests": number, "seconds": seconds} for cause, number, seconds in job.waiting(grace)
-    ]
+    return [{"cause": cause, "requests": number, "seconds": seconds} for cause, number, seconds in job.waiting(grace)]
 
 
 def _print(picture: Picture, why: bool) -> None:
@@ -64,9 +62,9 @@ def _print(picture: Picture, why: bool) -> None:
 
 
 def _print_job(job: JobPicture) -> None:
-    name = f"{job.job}, run {job.run}" if job.run else f"{job.job}, run number {job.number}"
+    which = f"run {job.run}" if job.run else f"run number {job.number}" if job.number else "not begun"
     began = f", began {iso_time(job.began)}" if job.began is not None else ""
-    click.echo(f"job {name}{began}{', PAUSED' if job.paused else ''}")
+    click.echo(f"job {job.job}, {which}{began}{', PAUSED' if job.paused else ''}")
     delayed = f"{job.delayed} delayed"
     if job.next_due is not None:
         delayed += f" (next in {job.next_due:.0f} s)"

@@ -13,8 +13,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """Print *rows* under the names of their *columns*; numbers are aligned to the right, None is a dash."""
     body = [[_shown(value) for value in row] for row in rows]
     is_number = [
-        all(cell.replace(".", "", 1).isdigit() or cell == "-" for cell in cells)
-        for cells in zip(*body, strict=True)
+        all(cell.replace(".", "", 1).isdigit() or cell == "-" for cell in cells) for cells in zip(*body, strict=True)
     ]
     widths = [max(map(len, cells)) for cells in zip(columns, *body, strict=True)]
     for line in (list(columns), *body):

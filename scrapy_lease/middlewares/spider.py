@@ -25,9 +25,7 @@ class OuterMiddleware:
     def process_spider_input(self, response: Response) -> None:
         self._tracker.scrape_started(response)
 
-    async def process_spider_output(
-        self, response: Response, result: AsyncIterator[Any]
-    ) -> AsyncIterator[Any]:
+    async def process_spider_output(self, response: Response, result: AsyncIterator[Any]) -> AsyncIterator[Any]:
         try:
             async for output in result:
                 if not self._tracker.is_certain():

@@ -96,12 +96,12 @@ class Availability:
     on_change: Callable[[bool], None] = lambda up: None
     down_since: float | None = field(default=None, init=False)
 
-    def down(self, error: BaseException) -> None:
+    def down(self, reason: str) -> None:
         """Note a failure of the store."""
         self.stats.errors += 1
         if self.down_since is None:
             self.down_since = time.monotonic()
-            logger.warning("The store %s does not answer (%s): nothing new is fetched until it does", self.shown, error)
+            logger.warning("The store %s went away (%s): nothing new is fetched until it is back", self.shown, reason)
             self.on_change(False)
 
     def up(self) -> None:
@@ -110,7 +110,7 @@ class Availability:
             outage = time.monotonic() - self.down_since
             self.down_since = None
             self.stats.down_seconds += outage
-            logger.info("The store %s answers again after %.1f s", self.shown, outage)
+            logger.info("The store %s is back after %.1f s", self.shown, outage)
             self.on_change(True)
 
 
@@ -234,10 +234,9 @@ class Channel:
         if isinstance(error, (StoreUnavailable, StoreRefused)):
             return error
         if isinstance(error, _PASSING) or str(error).startswith(_PASSING_PREFIXES) or "OOM" in str(error):
-            failure = StoreUnavailable(f"the store {self.shown} refused {call.script}: {error}")
             if self._availability is not None:
-                self._availability.down(failure)
-            return failure
+                self._availability.down(str(error))
+            return StoreUnavailable(f"the store {self.shown} refused {call.script}: {error}")
         return StoreRefused(f"the store {self.shown} refused {call.script}: {error}")
 
     @contextlib.asynccontextmanager
@@ -253,10 +252,10 @@ class Channel:
         except (RedisError, OSError, TimeoutError) as error:
             await self._drop()
             reason = f"no answer within {self.timeout:g} s" if isinstance(error, TimeoutError) else str(error)
-            failure = StoreUnavailable(f"the store {self.shown} does not answer: {reason}")
+            reason = reason.rstrip(".")
             if self._availability is not None:
-                self._availability.down(failure)
-            raise failure from None
+                self._availability.down(reason)
+            raise StoreUnavailable(f"the store {self.shown} does not answer: {reason}") from None
         except BaseException:
             await self._drop()
             raise

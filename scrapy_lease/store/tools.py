@@ -45,7 +45,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """An item as it leaves one backlog and enters another; *order* is its place, see :mod:`scrapy_lease.store.reading`."""
+    """An item as it leaves one backlog and enters another; *order* is its place (see ``store.reading``)."""
 
     digest: bytes
     slot: str

@@ -17,7 +17,7 @@ from tests.helpers.servers import Server
 LONG = os.environ.get("SCRAPY_LEASE_TEST_LONG") == "1"
 TTL = 3.0
 
-WENT, CAME = "does not answer", "answers again after"
+WENT, CAME = " went away ", " is back after "
 
 
 @dataclass

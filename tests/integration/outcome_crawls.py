@@ -234,8 +234,7 @@ def settings(mode: str, row: Row) -> dict[str, Any]:
         "SCHEDULER": RecordingScheduler,
         "DOWNLOADER_MIDDLEWARES": {TrackMiddleware: -1000, GuardMiddleware: 950}
         | extra.pop("DOWNLOADER_MIDDLEWARES", {}),
-        "SPIDER_MIDDLEWARES": {OuterMiddleware: -1000, InnerMiddleware: 2000}
-        | extra.pop("SPIDER_MIDDLEWARES", {}),
+        "SPIDER_MIDDLEWARES": {OuterMiddleware: -1000, InnerMiddleware: 2000} | extra.pop("SPIDER_MIDDLEWARES", {}),
         "TELNETCONSOLE_ENABLED": False,
         "EXTENSIONS": {"scrapy.extensions.remote_control.RemoteControl": None},
         "LOG_ENABLED": False,
@@ -253,11 +252,8 @@ async def crawl(mode: str, row: Row) -> Record:
     runner = AsyncCrawlerRunner(settings(mode, row))
     base = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     task = runner.crawl(row.spider, base=base, record=record)
-    await asyncio.wait(
-        [task, loop.create_task(told_all(record))] if row.spider.hangs else [task],
-        timeout=LIMIT,
-        return_when=asyncio.FIRST_COMPLETED,
-    )
+    ends = [task, loop.create_task(told_all(record))] if row.spider.hangs else [task]
+    await asyncio.wait(ends, timeout=LIMIT, return_when=asyncio.FIRST_COMPLETED)
     server.close()
     return record
 

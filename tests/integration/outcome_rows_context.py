@@ -78,6 +78,44 @@ class Concurrency(RowSpider):
         yield {"page": path}
 
 
+class UntrackedBase(RowSpider):
+    """Has one event, by which pages wait for each other."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.noted = asyncio.Event()
+
+    def note(self, response: Any) -> None:
+        self.record.note(path_of(response.request), self.current())
+        self.noted.set()
+
+
+@ROWS.row({"/page": ["done"]}, ["/untracked None", "/page /page"])
+class Untracked(UntrackedBase):
+    """A request that was handed out untracked has no outcome and does not run as the one that yielded it."""
+
+    async def parse(self, response: Any) -> Any:
+        yield self.request("/untracked", meta={"untracked": True}, callback=self.note)
+        await self.noted.wait()
+        self.note(response)
+
+
+async def wait_for_untracked(self: Any, request: Any) -> None:
+    if request.url.endswith("/late"):
+        await request.meta["noted"].wait()
+
+
+@ROWS.row({"/page": ["done"], "/late": ["done"]}, ["/untracked None", "/late /late"])
+class UntrackedOvertakes(UntrackedBase):
+    """Nor does it run as the one that was handed out just before it, whose response is still to come."""
+
+    extra = options(DOWNLOADER_MIDDLEWARES={hooks(process_request=wait_for_untracked): 100})
+
+    def parse(self, response: Any) -> Any:
+        yield self.request("/late", callback=self.note, priority=1, meta={"noted": self.noted})
+        yield self.request("/untracked", callback=self.note, meta={"untracked": True})
+
+
 def fact(where: str) -> Any:
     """A hook of any middleware that tells the spider which task it runs in."""
 

@@ -232,9 +232,7 @@ class ResponseOfAnotherRequest(RowSpider):
     """A middleware returns the response of another request, whose meta all later hooks show: as normal."""
 
     extra = downloader_middleware(
-        process_response=lambda self, request, response: page(
-            request.replace(url=request.url[:-4] + "elsewhere")
-        )
+        process_response=lambda self, request, response: page(request.replace(url=request.url[:-4] + "elsewhere"))
     )
 
     def parse(self, response: Any) -> Any:
@@ -332,7 +330,7 @@ class StaleResponseAside(RowSpider):
 
     async def parse(self, response: Any) -> Any:
         self.stale = True
-        aside = await self.crawler.engine.download_async(self.request("/aside"))
+        aside = await self.crawler.engine.download_async(response.request)
         self.record.note(aside.status)
 
 

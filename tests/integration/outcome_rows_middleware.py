@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from scrapy.exceptions import CloseSpider, IgnoreRequest
+from scrapy.logformatter import LogFormatter
 
-from tests.integration.outcome_crawls import Rows, RowSpider, Yields, hooks, raiser
+from tests.integration.outcome_crawls import Rows, RowSpider, Yields, hooks, options, raiser
 
 ROWS = Rows()
 
@@ -57,6 +58,18 @@ class MiddlewareExceptionClosesSpider(RowSpider):
     extra = spider_middleware(process_spider_exception=raiser(CloseSpider))
 
 
+class SilentFormatter(LogFormatter):
+    spider_error = raiser(KeyError)
+
+
+@ROWS.row({"/page": ["failed callback"]})
+class ErrorNotReported(RowSpider):
+    """A callback raises, and the log formatter too, so that no signal tells: failed, lest it repeat."""
+
+    parse = raiser(ValueError)
+    extra = options(LOG_FORMATTER=SilentFormatter)
+
+
 @ROWS.row({"/page": ["done +3"]})
 class MiddlewareRecoversGenerator(RowSpider):
     """Another middleware recovers from a generator's exception: done, once, after what it recovered."""
@@ -74,6 +87,20 @@ class MiddlewareRecoversFunction(RowSpider):
 
     parse = raiser(ValueError)
     extra = spider_middleware(process_spider_exception=recover)
+
+
+async def add_none(self: Any, response: Any, result: Any) -> Any:
+    async for output in result:
+        yield output
+    yield None
+
+
+@ROWS.row({"/page": ["done +2"]})
+class MiddlewareYieldsNone(Yields):
+    """None that a spider middleware yields sends no item signal and is not counted: done."""
+
+    # Further out than Scrapy's own middlewares, which filter None.
+    extra = options(SPIDER_MIDDLEWARES={hooks(process_spider_output=add_none): 15})
 
 
 @ROWS.row({"/page": ["done +1"]})

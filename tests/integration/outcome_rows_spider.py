@@ -274,22 +274,6 @@ class DoneWhenManualAnotherRequest(RowSpider):
         self.record.note(path_of(response.request), complete_request(response.request))
 
 
-@ROWS.row({"/page": ["done"]}, ["/untracked None", "/page /page"])
-class Untracked(RowSpider):
-    """A request that was handed out untracked has no outcome and does not run as the one that yielded it."""
-
-    def __init__(self, **arguments: Any) -> None:
-        super().__init__(**arguments)
-        self.noted = asyncio.Event()
-
-    async def parse(self, response: Any) -> Any:
-        if response.url.endswith("/page"):
-            yield self.request("/untracked", meta={"untracked": True})
-            await self.noted.wait()
-        self.record.note(path_of(response.request), self.current())
-        self.noted.set()
-
-
 @ROWS.row({"/page": ["back stale"], "/child": []}, ["callback"])
 class StaleOutput(Yields):
     """Output of a lost lease reaches neither pipelines nor scheduler: handed back."""

@@ -1,0 +1,169 @@
+"""Replies that get lost: what the store did, it did once, and whoever asked learns of it in the end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections.abc import Awaitable, Callable
+from hashlib import blake2b
+from typing import Any, TypeVar
+
+import pytest
+
+from scrapy_lease.exceptions import SessionLost, StoreUnavailable
+from scrapy_lease.leases.session import Session
+from scrapy_lease.store.client import Channel, Script, StoreStats
+from scrapy_lease.store.keys import Namespace, Scope
+from scrapy_lease.store.scripts import Entry, Grant, Scripts, Settlement
+from tests.helpers.fleet import Fleet
+from tests.helpers.relay import Relay
+from tests.helpers.servers import Server
+
+LONG = os.environ.get("SCRAPY_LEASE_TEST_LONG") == "1"
+VERBS = ("open", "beat", "push", "lease", "settle", "report", "reclaim", "close", "start")
+ITEMS, WANT = 24, 5
+
+T = TypeVar("T")
+
+
+def sha(verb: str) -> bytes:
+    """What the commands that run *verb* contain: its SHA-1, as a server from Redis 7 on knows it."""
+    return Script.load(verb, shebang=True).sha.encode()
+
+
+def digest(number: int) -> bytes:
+    return blake2b(str(number).encode(), digest_size=16).digest()
+
+
+class Worker:
+    """The least that uses every verb: leases in batches, settles what it got, repeats what had no answer."""
+
+    def __init__(self, url: str, scope: Scope, name: str) -> None:
+        self.channel = Channel(url, url, 2.0, StoreStats())
+        self.scripts = Scripts(self.channel, scope)
+        self.session = Session(node=name, ttl=3.0, config="", fresh=True, info={})
+        self.granted: list[Grant] = []
+        self.refused = 0
+
+    async def sure(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Make a call until it is answered; the same call, so with the same number."""
+        while True:
+            try:
+                return await call()
+            except StoreUnavailable:
+                await asyncio.sleep(0.01)
+
+    def numbered(self, verb: str) -> tuple[str, int]:
+        return self.session.sid, self.session.number(verb)
+
+    async def open(self) -> None:
+        await self.sure(lambda: self.session.open(self.scripts))
+        await self.sure(lambda: self.session.beat(self.scripts))
+
+    async def produce(self) -> None:
+        """Read "start()", if it is this worker's turn."""
+        sid = self.session.sid
+        answer = await self.sure(lambda: self.scripts.start(sid, "claim", "one"))
+        for first in range(0, ITEMS if answer == "yours" else 0, 8):
+            entries = [Entry(digest(i), "slot", 0, b"%d" % i, "auto") for i in range(first, first + 8)]
+            sid, n = self.numbered("push")
+            reply = await self.sure(lambda sid=sid, n=n, entries=entries: self.scripts.push(sid, n, entries))
+            assert reply == "+" * 8
+        await self.sure(lambda: self.scripts.start(sid, "finish", "one"))
+
+    async def lease(self) -> bool:
+        """Lease some; False: the run is drained."""
+        sid, n = self.numbered("lease")
+        standing, grants = await self.sure(lambda: self.scripts.lease(sid, n, want=WANT, rooms={"slot": WANT}))
+        self.granted += grants
+        if standing.expired:
+            await self.sure(lambda: self.scripts.reclaim(standing.expired, deaths=5, policy="refetch"))
+        return not standing.drained
+
+    async def settle(self, grants: list[Grant], verb: str, *args: Any) -> None:
+        sid, n = self.numbered("settle")
+        settlements = [Settlement(grant.digest, grant.fence, verb, args) for grant in grants]
+        reply = await self.sure(lambda: self.scripts.settle(sid, n, settlements))
+        self.refused += reply.count("-")
+
+    async def lose(self) -> None:
+        """Lose the session with some items in hand; open another and take them back."""
+        before = len(self.granted)
+        await self.lease()
+        held = self.granted[before:]
+        old = self.session.sid
+        await self.sure(lambda: self.scripts.close(old))
+        self.session.lose()
+        await self.open()
+        sid, n = self.numbered("report")
+        holds = [(grant.digest, grant.fence) for grant in held]
+        fences = await self.sure(lambda: self.scripts.report(sid, n, holds, previous=old))
+        assert all(fence > grant.fence for fence, grant in zip(fences, held, strict=True))
+        regained = [
+            Grant(g.digest, fence, g.attempts, g.deaths, g.slot, g.mark, g.payload)
+            for g, fence in zip(held, fences, strict=True)
+        ]
+        await self.settle(regained, "done", "keep")
+
+    async def work(self) -> None:
+        """Do everything that is to be done, and close."""
+        try:
+            await self.open()
+            await self.produce()
+            await self.lose()
+            while await self.lease():
+                batch = self.granted[-WANT:]
+                await self.settle(batch[:1], "back", 0)
+                await self.settle(batch[1:], "done", "keep")
+            sid = self.session.sid
+            await self.sure(lambda: self.session.close(self.scripts))
+            await self.sure(lambda: self.scripts.reclaim(sid, deaths=5, policy="refetch"))
+            with pytest.raises(SessionLost):
+                await self.sure(lambda: self.scripts.beat(sid, ttl=3000, node="n"))
+        finally:
+            await self.channel.close()
+
+
+def how_it_ended(server: Server, scope: Scope) -> dict[str, Any]:
+    """What is left in the store of a run that is over."""
+    client = server.client()
+    meta = {k.decode(): int(v) for k, v in client.hgetall(scope.key("meta")).items() if v.isdigit()}
+    held = client.keys(scope.key("held:*").replace("{", "?").replace("}", "?"))
+    return {
+        "left": client.hlen(scope.key("state")) + client.hlen(scope.key("payload")) + client.zcard(scope.key("ready")),
+        "held": sum(client.scard(key) for key in held),
+        "done": meta.get("done"),
+        "accepted": meta.get("accepted"),
+        "failed": meta.get("failed", 0) + meta.get("died", 0) + meta.get("taken_over", 0),
+    }
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_reply_of_each_verb(server: Server, relay: Relay, verb: str) -> None:
+    """Whichever reply of whichever verb is lost: nothing is held by nobody, nothing is granted twice, all is done."""
+    k, orders = 0, []
+    while not orders or orders[-1].is_done:
+        k += 1
+        scope = Namespace("replies").scope(f"{verb}-{k}-{secrets.token_hex(3)}")
+        worker = Worker(relay.url, scope, "n")
+        orders.append(relay.swallow(k, sha(verb)))
+        asyncio.run(worker.work())
+        assert how_it_ended(server, scope) == {"left": 0, "held": 0, "done": ITEMS, "accepted": ITEMS, "failed": 0}
+        assert worker.refused == 0
+        assert len({grant.fence for grant in worker.granted}) == len(worker.granted)
+    assert k > 1, f"{verb} was never called"
+
+
+REACHES = {"open": 1, "beat": 4, "push": 4, "lease": 6, "settle": 6, "reclaim": 1, "close": 1, "start": 2}
+
+
+@pytest.mark.parametrize(("verb", "last"), REACHES.items())
+def test_a_reply_in_a_crawl(
+    fleet: Callable[..., Fleet], server: Server, relay: Relay, verb: str, last: int
+) -> None:
+    """A crawl whose replies get lost drains, and fetches each page once; only the first contact refuses."""
+    ks = range(1, last + 1) if LONG else [last]
+    for k in ks:
+        server.flush()
+        ...
