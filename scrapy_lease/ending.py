@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 
 from scrapy import signals
 from scrapy.crawler import Crawler
@@ -28,12 +29,16 @@ class Ending:
     """See the module's docstring.
 
     :param idle: seconds to stay after the run is drained, -1: for ever.
+    :param start_was_over: tells whether ``start()`` had been read to its end before this session asked.
     """
 
-    def __init__(self, crawler: Crawler, runtime: Runtime, idle: float) -> None:
+    def __init__(
+        self, crawler: Crawler, runtime: Runtime, idle: float, start_was_over: Callable[[], bool]
+    ) -> None:
         self._crawler = crawler
         self._runtime = runtime
         self._idle = idle
+        self._start_was_over = start_was_over
         self._drained_at: float | None = None
         self._task: asyncio.Task[None] | None = None
         self.is_finished = False
@@ -91,11 +96,17 @@ class Ending:
             self.close("lease_store_refused")
 
     def _spider_idle(self) -> None:
-        stats = self._runtime.stats
-        if self.is_finished and not stats.get("queue/popped") and stats.get("items/duplicate"):
+        if self.is_finished and self._was_all_done():
             logger.info(
                 "Everything in job %s was done already: nothing was fetched. To fetch again, set LEASE_RUN to a new "
                 "name, or LEASE_DONE_TTL, or forget the marks with 'scrapy-lease items forget'",
                 self._runtime.scope.name,
             )
             raise CloseSpider("lease_all_done")
+
+    def _was_all_done(self) -> bool:
+        """Had this session nothing to fetch because all was done before? Latecomers of a live run cannot say so."""
+        stats = self._runtime.stats
+        if stats.get("queue/popped"):
+            return False
+        return bool(stats.get("items/duplicate")) or (self._runtime.opened_alone and self._start_was_over())

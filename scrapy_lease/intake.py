@@ -10,6 +10,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -88,7 +89,7 @@ class Intake:
     def add(self, request: Request, parent: Hold | None, occurrence: int) -> None:
         """Take *request* in; *parent* is not done before it is safe."""
         if request in self._arrivals:
-            request = request.copy()
+            request = copy(request)
         if parent is not None:
             self._ledger.child_queued(parent)
         self._arrivals[request] = Arrival(request, parent, occurrence)

@@ -68,6 +68,8 @@ class Runtime:
         self.session = self._make_session()
         self.gate = Gate(self.session)
         _run_apart(self._open_session)
+        #: Was no other session of the job alive when this one opened?
+        self.opened_alone = self.session.live == 1
         self.scripts = Scripts(self._channel(self.availability), scope)
         self._beats = Scripts(self._channel(None), scope)
         self._heartbeat = Heartbeat(self.session, self._beats, self.lag, lambda beat: self.on_beat(beat))

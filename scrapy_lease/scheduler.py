@@ -64,7 +64,7 @@ class LeaseScheduler(BaseScheduler):
             runtime.session, runtime.scripts, crawler.request_fingerprinter, settings.start, settings.start_ahead,
             self._sizes,
         )  # fmt: skip
-        self._ending = Ending(crawler, runtime, settings.queue_idle)
+        self._ending = Ending(crawler, runtime, settings.queue_idle, lambda: self.start.was_over)
         self._backlog: RedisBacklog
         self._low = max(1, runtime.settings.window * 3 // 8)
         self._is_starving = True

@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 SLICE = 0.005
 #: Requests that start() may be ahead of what is pushed.
 BUFFER = 1000
+#: Seconds between the first questions whether ``start()`` is to be read here; doubling up to 1.
+FIRST_WAIT = 0.05
 
 
 class _State(Enum):
@@ -64,6 +66,8 @@ class Start:
         self._waiting: dict[Request, int] = {}
         self._yielded_at = time.monotonic()
         self._told = (0, 0)
+        #: Had another session read ``start()`` to its end before this one asked?
+        self.was_over = False
 
     def __repr__(self) -> str:
         return f"<Start {self._mode}: {self._state.value}>"
@@ -80,7 +84,7 @@ class Start:
 
     async def is_mine(self) -> bool:
         """Wait until this session is to read ``start()`` (True), or until another has (False)."""
-        wait = 0.05
+        wait = FIRST_WAIT
         while True:
             try:
                 answer = await self._scripts.start(self._session.sid, "claim", self._mode)
@@ -88,6 +92,7 @@ class Start:
                 answer = "wait"
             if answer != "wait" and not self._session.is_lost:
                 self._is_reader = answer == "yours"
+                self.was_over = answer == "over" and wait == FIRST_WAIT
                 return self._is_reader
             await asyncio.sleep(wait)
             wait = min(1.0, wait * 2)

@@ -12,6 +12,7 @@ import logging
 import random
 import time
 from collections.abc import Iterable, Sequence
+from copy import copy
 
 from scrapy import Request
 
@@ -162,7 +163,8 @@ class Tries:
             self._loose += 1
         else:
             parent.open += 1
-        self._put_again(Try(request, parent, self._session.epoch))
+        # The engine may still have this very object: a callback that yields its own request, or one twice.
+        self._put_again(Try(copy(request), parent, self._session.epoch))
 
     def next(self) -> Request | None:
         """Hand the best request to the engine; None: nothing can be sent now."""
