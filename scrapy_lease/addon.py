@@ -29,7 +29,7 @@ COMPONENTS = {
     "SPIDER_MIDDLEWARES": {
         "scrapy_lease.middlewares.start.StartMiddleware": 5,
         "scrapy_lease.middlewares.spider.OuterMiddleware": 10,
-        "scrapy_lease.middlewares.spider.InnerMiddleware": 1000,
+        "scrapy_lease.middlewares.spider.InnerMiddleware": 2000,
     },
     "ITEM_PIPELINES": {"scrapy_lease.pipeline.GuardPipeline": -1000},
 }

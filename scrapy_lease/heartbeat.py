@@ -30,6 +30,8 @@ from scrapy_lease.store.scripts import Scripts
 
 logger = logging.getLogger(__name__)
 
+#: Seconds after which a beat that failed is tried again: waiting for the next would cost the session its certainty.
+RETRY = 0.1
 #: Seconds over which the worst lag counts.
 LAG_MEMORY = 300.0
 
@@ -128,10 +130,15 @@ class Heartbeat:
     async def _beat(self) -> None:
         # A beat that got stuck must not keep the next one from being sent over a new connection.
         self._scripts.channel.timeout = max(0.5, min(self._timeout, self._session.ttl / 3))
-        try:
-            answer = await self._session.beat(self._scripts, worst_lag=self._lag.worst)
-        except StoreError:
-            return
+        until = time.monotonic() + self._session.ttl / 3 - RETRY
+        while True:
+            try:
+                answer = await self._session.beat(self._scripts, worst_lag=self._lag.worst)
+                break
+            except StoreError:
+                if self._call is None or time.monotonic() > until:
+                    return
+                await asyncio.sleep(RETRY)
         self._on_beat(answer)
         if self._call is not None:
             self._call.interval = self._session.ttl / 3

@@ -110,7 +110,7 @@ class LeaseScheduler(BaseScheduler):
 
     def next_request(self) -> Request | None:
         request = self._tries.next()
-        if len(self._tries.window) <= self._low and not self._is_starving:
+        if not self._is_starving and self._tries.moving <= self._low:
             self._backlog.refill()
         return request
 

@@ -96,6 +96,11 @@ class Tries:
         return not self._out and not len(self.window)
 
     @property
+    def moving(self) -> int:
+        """How many requests held ready do not wait for a slot that has been full for a while."""
+        return self.window.moving(self._slots.can_send)
+
+    @property
     def loose(self) -> int:
         """How many requests without an item are here or with the engine."""
         return self._loose

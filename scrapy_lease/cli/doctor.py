@@ -18,8 +18,8 @@ from scrapy.utils.misc import load_object
 from twisted.internet.asyncioreactor import AsyncioSelectorReactor
 
 from scrapy_lease.addon import SCHEDULER
-from scrapy_lease.cli import json_option
-from scrapy_lease.cli.store_access import opened, project_settings, scope_options
+from scrapy_lease.cli import json_option, store_options
+from scrapy_lease.cli.store_access import opened, project_settings
 from scrapy_lease.exceptions import SettingsError, StoreError
 from scrapy_lease.settings import LeaseSettings, redacted_url
 from scrapy_lease.store.tools import Tools
@@ -45,7 +45,7 @@ class Finding:
 
 
 @click.command(name="doctor")
-@scope_options
+@store_options
 @json_option
 def command(as_json: bool) -> None:
     """Check the settings, the store and the clocks; exit with 1 if something fails."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from scrapy_lease.cli import json_option, print_fields
+from scrapy_lease.cli import json_option, print_fields, store_options
 from scrapy_lease.cli.status_picture import take_picture
-from scrapy_lease.cli.store_access import lease_settings, run_with_store, scope_options
+from scrapy_lease.cli.store_access import lease_settings, run_with_store
 from scrapy_lease.store.tools import Tools
 
 
@@ -27,7 +27,7 @@ def steer(node: str, as_json: bool, *, drain: bool) -> None:
 
 @click.command(name="drain")
 @click.argument("node")
-@scope_options
+@store_options
 @json_option
 def command(node: str, as_json: bool) -> None:
     """Let the crawls of NODE (its LEASE_NODE) leave: what is under way is finished, the rest goes back at once.

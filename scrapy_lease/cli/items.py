@@ -13,7 +13,7 @@ import click
 
 from scrapy_lease.cli import json_option, print_fields
 from scrapy_lease.cli.dead_letters import Letter, missing, walk
-from scrapy_lease.cli.spider_access import SpiderAccess, open_spider, spider_names
+from scrapy_lease.cli.spider_access import SpiderAccess, arguments_option, open_spider, spider_names
 from scrapy_lease.cli.store_access import lease_settings, run_with_store, scope_of, scope_options
 from scrapy_lease.cli.text_table import print_table
 from scrapy_lease.store.keys import Scope
@@ -106,11 +106,18 @@ class _Forgotten:
 @click.option("--all", "everything", is_flag=True, help="All of the job.")
 @click.option("--dead", is_flag=True, help="Remove dead letters instead of done marks.")
 @click.option("--spider", help="The spider whose item keys the URLs have; by default the one called like the job.")
+@arguments_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @scope_options
 @json_option
 def forget_command(
-    named: tuple[str, ...], everything: bool, dead: bool, spider: str | None, yes: bool, as_json: bool
+    named: tuple[str, ...],
+    everything: bool,
+    dead: bool,
+    spider: str | None,
+    arguments: dict[str, str],
+    yes: bool,
+    as_json: bool,
 ) -> None:
     """Forget that items are done, so that they are fetched again when they are found or pushed.
 
@@ -127,7 +134,7 @@ def forget_command(
             return await _forget_dead(tools, scope, named)
         if everything:
             return _Forgotten(scope.name, "buckets", await tools.forget_all(scope))
-        return await _forget_done(tools, scope, named, _access(spider or scope.job))
+        return await _forget_done(tools, scope, named, _access(spider or scope.job, arguments))
 
     forgotten = run_with_store(work, lease)
     print_fields({"job": forgotten.job, forgotten.what: forgotten.number}, as_json)
@@ -155,14 +162,14 @@ async def _forget_done(tools: Tools, scope: Scope, named: Sequence[str], access:
     return _Forgotten(scope.name, "marks", number, unknown)
 
 
-def _access(spider: str) -> SpiderAccess:
+def _access(spider: str, arguments: dict[str, str]) -> SpiderAccess:
     known = spider_names()
     if known and spider not in known:
         raise click.UsageError(
             f"the project has no spider {spider!r}: name the one whose item keys are meant with --spider; "
             f"it has {', '.join(known)}"
         )
-    return open_spider(spider, {})
+    return open_spider(spider, arguments)
 
 
 def _check_choice(named: Sequence[str], everything: bool) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from scrapy_lease.cli import json_option, print_fields
-from scrapy_lease.cli.store_access import lease_settings, run_with_store, scope_options
+from scrapy_lease.cli import json_option, print_fields, store_options
+from scrapy_lease.cli.store_access import lease_settings, run_with_store
 from scrapy_lease.store.tools import Tools
 
 
@@ -25,7 +25,7 @@ def steer(job: str, as_json: bool, *, pause: bool) -> None:
 
 @click.command(name="pause")
 @click.argument("name", metavar="JOB")
-@scope_options
+@store_options
 @json_option
 def command(name: str, as_json: bool) -> None:
     """Lease nothing more in JOB, in all its runs, until `resume`.

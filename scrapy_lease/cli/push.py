@@ -11,10 +11,9 @@ import click
 import msgspec
 from rich.console import Console
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
-from scrapy.utils.conf import arglist_to_dict
 
 from scrapy_lease.cli import json_option, print_fields
-from scrapy_lease.cli.spider_access import SpiderAccess, open_spider
+from scrapy_lease.cli.spider_access import SpiderAccess, arguments_option, open_spider
 from scrapy_lease.cli.store_access import run_with_store, scope_options
 from scrapy_lease.exceptions import LeaseError, StoreUnavailable
 from scrapy_lease.store.scripts import Entry, Scripts
@@ -48,11 +47,11 @@ class Pushed:
 @click.option(
     "-f", "--file", "source", type=click.File(encoding="utf-8"), help="A file with a request a line; -: standard input."
 )
-@click.option("-a", "arguments", metavar="NAME=VALUE", multiple=True, help="Argument that the spider's crawls get.")
+@arguments_option
 @scope_options
 @json_option
 def command(
-    spider: str, urls: tuple[str, ...], source: TextIO | None, arguments: tuple[str, ...], as_json: bool
+    spider: str, urls: tuple[str, ...], source: TextIO | None, arguments: dict[str, str], as_json: bool
 ) -> None:
     """Put requests into the backlog of SPIDER, each once.
 
@@ -63,11 +62,7 @@ def command(
     """
     if not urls and source is None:
         raise click.UsageError("nothing to push: give URLs, or a file with -f")
-    try:
-        named = arglist_to_dict(list(arguments))
-    except ValueError:
-        raise click.UsageError("-a takes NAME=VALUE") from None
-    access = open_spider(spider, named)
+    access = open_spider(spider, arguments)
     lines = _lines(urls, source)
     pushed = Pushed()
     try:

@@ -19,16 +19,31 @@ from scrapy.addons import AddonManager
 from scrapy.crawler import Crawler
 from scrapy.settings import Settings
 from scrapy.spiderloader import get_spider_loader
+from scrapy.utils.conf import arglist_to_dict
 from scrapy.utils.httpobj import urlparse_cached
 from scrapy.utils.misc import build_from_crawler, load_object
 from scrapy.utils.request import RequestFingerprinter, RequestFingerprinterProtocol
 
+from scrapy_lease.cli import F
 from scrapy_lease.cli.store_access import project_settings
 from scrapy_lease.exceptions import LeaseError
 from scrapy_lease.meta import ItemKeys, digest_of, done_ttl
 from scrapy_lease.payload import Codec, from_spec, request_from_spec
 from scrapy_lease.settings import LeaseSettings
 from scrapy_lease.store.scripts import Entry
+
+
+def arguments_option(function: F) -> F:
+    """Let a command take ``-a NAME=VALUE`` as its dict ``arguments``."""
+
+    def parse(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+        try:
+            return dict(arglist_to_dict(list(values)))
+        except ValueError:
+            raise click.BadParameter("must be NAME=VALUE") from None
+
+    text = "Argument of the spider, as its crawls get it; as often as needed."
+    return click.option("-a", "arguments", metavar="NAME=VALUE", multiple=True, callback=parse, help=text)(function)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,15 +8,15 @@ from typing import Any
 
 import click
 
-from scrapy_lease.cli import StoreOptions, json_option
+from scrapy_lease.cli import StoreOptions, json_option, store_options
 from scrapy_lease.cli.status_picture import JobPicture, Picture, SessionPicture, take_picture
-from scrapy_lease.cli.store_access import lease_settings, run_with_store, scope_options
+from scrapy_lease.cli.store_access import lease_settings, run_with_store
 from scrapy_lease.cli.text_table import iso_time, print_table
 
 
 @click.command(name="status")
 @click.option("--why", is_flag=True, help="Show what requests wait for.")
-@scope_options
+@store_options
 @json_option
 @click.pass_context
 def command(ctx: click.Context, why: bool, as_json: bool) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import click
 
-from scrapy_lease.cli import json_option
+from scrapy_lease.cli import json_option, store_options
 from scrapy_lease.cli.drain import steer
-from scrapy_lease.cli.store_access import scope_options
 
 
 @click.command(name="undrain")
 @click.argument("node")
-@scope_options
+@store_options
 @json_option
 def command(node: str, as_json: bool) -> None:
     """Let crawls of NODE stay again after `drain`."""

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import time
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+
+#: Seconds after which a slot that gives nothing is stuck.
+STUCK = 0.25
 
 
 class Window(Generic[T]):
@@ -27,6 +31,8 @@ class Window(Generic[T]):
         self._later = itertools.count()
         self._sooner = itertools.count(-1, -1)
         self._total = 0
+        #: Clock time (s) at which each slot came here or gave something last.
+        self._moved: dict[str, float] = {}
 
     def __len__(self) -> int:
         return self._total
@@ -40,7 +46,9 @@ class Window(Generic[T]):
     def put(self, slot: str, priority: int, entry: T, *, again: bool = False) -> None:
         """Add *entry*; *again*: it was out already and goes before the others of its priority."""
         rank = next(self._sooner) if again else next(self._later)
-        heapq.heappush(self._slots.setdefault(slot, []), (-priority, rank, entry))
+        if slot not in self._slots:
+            self._slots[slot], self._moved[slot] = [], time.monotonic()
+        heapq.heappush(self._slots[slot], (-priority, rank, entry))
         self._total += 1
 
     def take(self, can_send: Callable[[str], bool]) -> T | None:
@@ -54,9 +62,17 @@ class Window(Generic[T]):
         heap = self._slots[slot]
         entry = heapq.heappop(heap)[2]
         self._total -= 1
-        if not heap:
-            del self._slots[slot]
+        if heap:
+            self._moved[slot] = time.monotonic()
+        else:
+            self._forget(slot)
         return entry
+
+    def moving(self, can_send: Callable[[str], bool]) -> int:
+        """Return the number of entries without those of stuck slots: slow hosts must not delay the refill for others."""
+        since = time.monotonic() - STUCK
+        stuck = (slot for slot, moved in self._moved.items() if moved < since and not can_send(slot))
+        return self._total - sum(len(self._slots[slot]) for slot in stuck)
 
     def wanted(self) -> tuple[int, dict[str, int]]:
         """Return how many more entries fit, and how many more each slot that is here may take."""
@@ -71,6 +87,7 @@ class Window(Generic[T]):
         """Remove and return everything."""
         entries = list(self)
         self._slots.clear()
+        self._moved.clear()
         self._total = 0
         return entries
 
@@ -83,4 +100,7 @@ class Window(Generic[T]):
             if kept:
                 self._slots[slot] = kept
             else:
-                del self._slots[slot]
+                self._forget(slot)
+
+    def _forget(self, slot: str) -> None:
+        del self._slots[slot], self._moved[slot]

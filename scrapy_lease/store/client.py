@@ -266,9 +266,8 @@ class Channel:
         replies = await self._exchange(connection, [self._evalsha(call) for call in calls])
         missing = [i for i, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
         if missing:
-            for name in {calls[i].script for i in missing}:
-                await self._exchange(connection, [("SCRIPT", "LOAD", self._script(name).source)])
-            again = await self._exchange(connection, [self._evalsha(calls[i]) for i in missing])
+            # EVAL brings the script along, so no SCRIPT FLUSH can come between.
+            again = await self._exchange(connection, [self._eval(calls[i]) for i in missing])
             for i, reply in zip(missing, again, strict=True):
                 replies[i] = reply
         if self._availability is not None and not any(isinstance(reply, ResponseError) for reply in replies):
@@ -283,8 +282,14 @@ class Channel:
         return script
 
     def _evalsha(self, call: Call) -> tuple[bytes | str | int, ...]:
+        return ("EVALSHA", self._script(call.script).sha, *self._rest(call))
+
+    def _eval(self, call: Call) -> tuple[bytes | str | int, ...]:
+        return ("EVAL", self._script(call.script).source, *self._rest(call))
+
+    def _rest(self, call: Call) -> tuple[bytes | str | int, ...]:
         assert self.server is not None
-        return ("EVALSHA", self._script(call.script).sha, len(call.keys), *call.keys, self.server.run_id, *call.args)
+        return (len(call.keys), *call.keys, self.server.run_id, *call.args)
 
     async def _exchange(
         self, connection: AbstractConnection, commands: Sequence[Sequence[bytes | str | int]]

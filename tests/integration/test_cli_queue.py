@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,8 @@ def test_an_export_brings_everything_back(tool: Tool, server: Server) -> None:
         await scripts.settle(sid, 1, [failed])
 
     tool.play("shop", fail_one_hold_one)
+    summary = tool("queue", "export", "--job", "shop", "--output", "backlog", "--json")
+    assert json.loads(summary.stderr) == {"job": "shop", "pending": 3, "delayed": 1, "leased": 1}
     lines = exported(tool)
     assert sorted(line["state"] for line in lines) == ["delayed", "leased", "pending", "pending", "pending"]
     assert [line["attempts"] for line in lines if line["state"] == "delayed"] == [1]
@@ -145,7 +148,9 @@ def test_an_import_names_wrong_lines(tool: Tool) -> None:
     """A line that no export wrote is named with its number, the others are taken, the exit status is 1."""
     tool("push", "shop", *PAGES)
     good = tool("queue", "export", "--job", "shop").stdout.splitlines()
-    bad = [json.dumps({**json.loads(good[0]), **change}) for change in ({"digest": "00"}, {"payload": "%"}, {"mark": "x"})]
+    bad = [
+        json.dumps({**json.loads(good[0]), **change}) for change in ({"digest": "00"}, {"payload": "%"}, {"mark": "x"})
+    ]
     tool("queue", "clear", "--yes", "--job", "shop")
     Path("backlog").write_text("\n".join([*bad, "{}", *good[1:]]))
     ended = tool("queue", "import", "backlog", "--job", "shop", "--json")
@@ -167,6 +172,19 @@ def test_clear_asks_and_keeps_dead_letters_and_marks(tool: Tool, server: Server)
     assert server.client().hlen("{ns:0}:job:shop:payload") == 1
     assert tool("push", "shop", PAGES[1], "--json").json["duplicate"] == 1
     assert tool("push", "shop", PAGES[2], "--json").json["accepted"] == 1
+
+
+def test_clear_works_on_a_full_server(make_server: Callable[..., Server]) -> None:
+    """Where the server refuses pushes for want of memory, the backlog can still be cleared, and pushes go on."""
+    server = make_server(config={"maxmemory": "4mb", "maxmemory-policy": "noeviction"})
+    tool = Tool(server.url)
+    line = json.dumps({"url": "http://a.test/%d", "meta": {"text": "x" * 2000}})
+    refused = tool("push", "shop", "-f", "-", stdin="".join(f"{line % n}\n" for n in range(2000)))
+    assert refused.status == 1
+    assert "are safe in the backlog" in refused.stderr
+    pushed = server.client().hlen("{ns:0}:job:shop:state")
+    assert tool("queue", "clear", "--job", "shop", "--yes", "--json").json["removed"] == pushed > 0
+    assert tool("push", "shop", PAGES[0]).status == 0
 
 
 def test_clear_leaves_a_job_at_work_alone(tool: Tool) -> None:

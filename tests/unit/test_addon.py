@@ -64,7 +64,8 @@ def test_components_are_added_whatever_set_the_dict() -> None:
 def test_a_component_listed_by_hand_keeps_its_number() -> None:
     """The user's number wins over ours, and the component is not there twice."""
     settings = loaded(DOWNLOADER_MIDDLEWARES={GUARD: 901})
-    assert settings.getdict("DOWNLOADER_MIDDLEWARES") == {GUARD: 901}
+    ours = COMPONENTS["DOWNLOADER_MIDDLEWARES"]
+    assert settings.getdict("DOWNLOADER_MIDDLEWARES") == {**ours, GUARD: 901}
 
 
 def test_a_component_taken_out_by_hand_refuses() -> None:

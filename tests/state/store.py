@@ -1,0 +1,144 @@
+"""A scope on a real server, seen from outside the scripts: its keys read at one instant, its clock, its past."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import redis
+
+from scrapy_lease.store.keys import Scope
+from scrapy_lease.store.reading import ItemRecord, read_dead, read_record
+
+Snapshot = list[tuple[bytes, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What the keys of a scope hold."""
+
+    records: dict[bytes, ItemRecord]
+    payloads: set[bytes]
+    dead: dict[bytes, str]
+    #: Members of ready: slot, order and digest.
+    ready: list[tuple[str, str, bytes]]
+    slots: dict[str, float]
+    delayed: dict[bytes, int]
+    held: dict[str, set[bytes]]
+    sessions: dict[str, int]
+    members: dict[str, int]
+    producing: set[str]
+
+    def check(self) -> None:
+        """Assert that each record is in exactly the one place that its state names, and that nothing else is."""
+        states = {state: set() for state in ("pending", "delayed", "leased")}  # type: dict[str, set[tuple[str, bytes]]]
+        for digest, record in self.records.items():
+            states[record.state].add((record.session, digest))
+        pending = [(record.slot, record.order, digest) for digest, record in self.records.items()
+                   if record.state == "pending"]  # fmt: skip
+        assert sorted(pending) == sorted(self.ready), "ready and the records of pending items differ"
+        best: dict[str, float] = {}
+        for slot, order, _ in self.ready:
+            best[slot] = min(best.get(slot, float("inf")), float(order))
+        assert best == self.slots, "the ranks of the slots are not those of their best items"
+        assert {digest for _, digest in states["delayed"]} == set(self.delayed)
+        held = [(sid, digest) for sid, digests in self.held.items() for digest in digests]
+        assert sorted(held) == sorted(states["leased"]), "held sets and the records of leased items differ"
+        assert not self.records.keys() & self.dead.keys(), "an item is alive and dead"
+        assert self.payloads == self.records.keys() | self.dead.keys(), "payloads without an item, or the reverse"
+
+
+class Store:
+    """See the module's docstring."""
+
+    def __init__(self, client: redis.Redis[bytes], scope: Scope) -> None:
+        self._client = client
+        self._scope = scope
+
+    def read(self) -> Contents:
+        """Return what the keys hold now."""
+        key, space = self._scope.key, self._scope.namespace
+        pattern = self._scope.held("").encode()
+        holders = [name for name in self._client.keys() if name.startswith(pattern)]
+        with self._client.pipeline() as pipe:
+            pipe.hgetall(key("state")).hkeys(key("payload")).hgetall(key("dead"))
+            pipe.zrange(key("ready"), 0, -1).zrange(key("slots"), 0, -1, withscores=True)
+            pipe.zrange(key("delayed"), 0, -1, withscores=True)
+            pipe.zrange(space.sessions, 0, -1, withscores=True).zrange(key("members"), 0, -1, withscores=True)
+            pipe.smembers(key("producing"))
+            for name in holders:
+                pipe.smembers(name)
+            state, payload, dead, ready, slots, delayed, sessions, members, producing, *held = pipe.execute()
+        return Contents(
+            {digest: read_record(data) for digest, data in state.items()},
+            set(payload),
+            {digest: read_dead(data).reason for digest, data in dead.items()},
+            [_member(entry) for entry in ready],
+            {slot.decode(): score for slot, score in slots},
+            {digest: int(due) for digest, due in delayed},
+            {name[len(pattern) :].decode(): digests for name, digests in zip(holders, held, strict=True)},
+            _deadlines(sessions),
+            _deadlines(members),
+            {sid.decode() for sid in producing},
+        )
+
+    def lock_wall(self) -> None:
+        """Let the next script see a wall clock that was stepped back an hour: the lease clock stands still."""
+        self._shift_wall(3_600_000)
+
+    def step_wall(self) -> None:
+        """Let the next script see a wall clock that was stepped forward an hour."""
+        self._shift_wall(-3_600_000)
+
+    def _shift_wall(self, milliseconds: int) -> None:
+        seconds, micros = self._client.time()
+        self._client.hset(self._scope.namespace.clock, "wall", seconds * 1000 + micros // 1000 + milliseconds)
+
+    def pass_time(self, milliseconds: int) -> None:
+        """Let the lease clock go on."""
+        self._client.hincrby(self._scope.namespace.clock, "now", milliseconds)
+
+    def now(self) -> int:
+        """What the lease clock shows, in ms."""
+        return int(self._client.hget(self._scope.namespace.clock, "now") or 0)
+
+    def pause(self, on: bool) -> None:
+        """Set or remove the flag that pauses the job."""
+        field = f"pause:{self._scope.job}"
+        if on:
+            self._client.hset(self._scope.namespace.control, field, 1)
+        else:
+            self._client.hdel(self._scope.namespace.control, field)
+
+    def save(self) -> Snapshot:
+        """Keep all keys as they are."""
+        names = sorted(self._client.keys())
+        with self._client.pipeline() as pipe:
+            for name in names:
+                pipe.dump(name)
+            return list(zip(names, pipe.execute(), strict=True))
+
+    def rename_server(self, run_id: str) -> None:
+        """Let the next script find that another server wrote what it finds."""
+        self._client.hset(self._scope.namespace.clock, "run_id", run_id)
+
+    def lose_since(self, snapshot: Snapshot) -> None:
+        """Have only what was written before *snapshot*."""
+        with self._client.pipeline() as pipe:
+            pipe.flushdb()
+            for name, data in snapshot:
+                pipe.restore(name, 0, data)
+            pipe.execute()
+
+    def clear(self) -> None:
+        """Remove everything."""
+        self._client.flushdb()
+
+
+def _member(entry: bytes) -> tuple[str, str, bytes]:
+    slot, _, rest = entry.partition(b"\0")
+    return slot.decode(), rest[:16].decode(), rest[16:]
+
+
+def _deadlines(scores: list[tuple[bytes, Any]]) -> dict[str, int]:
+    return {sid.decode(): int(deadline) for sid, deadline in scores}
