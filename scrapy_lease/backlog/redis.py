@@ -137,7 +137,7 @@ class RedisBacklog:
         #: What was acknowledged lately, for a server that comes back without its last writes.
         self._recent: deque[tuple[float, list[Entry], list[Settled]]] = deque()
         self._answered = 0.0
-        self._generation = session.generation
+        self._server_id = ""
         self._is_to_report = False
         self._wake = asyncio.Event()
         self._nudge: asyncio.TimerHandle | None = None
@@ -153,7 +153,7 @@ class RedisBacklog:
 
     def start(self) -> None:
         """Begin to make turns; the session is open."""
-        self._holder, self._generation = self._session.sid, self._session.generation
+        self._holder = self._session.sid
         self._task = asyncio.ensure_future(self._run())
 
     def wake(self) -> None:
@@ -331,7 +331,7 @@ class RedisBacklog:
         if not changed:
             await self._answer_unanswered()
         over: list[Settled] = []
-        if not changed or self._session.generation != self._generation:
+        if not changed or self._scripts.server_id != self._server_id:
             over = await self._push_again()
         settling = [*self._ledger.outbox, *over]
         reported = await self._report.run(lambda: [*self._ledger, *(settled.hold for settled in settling)])
@@ -341,7 +341,7 @@ class RedisBacklog:
             if fence:
                 hold.fence, hold.epoch = fence, self._session.epoch
         self._ledger.outbox[:0] = [settled for settled in over if fences.get(settled.hold)]
-        self._generation, self._is_to_report = self._session.generation, False
+        self._is_to_report = False
         held = [hold for hold in fences if not hold.is_settled]
         if changed:
             self._owner.regained([hold for hold in held if fences[hold]])
@@ -363,7 +363,7 @@ class RedisBacklog:
 
     def _forget_old(self) -> None:
         """The server is known to be the one it was: what it acknowledged long ago is in its file."""
-        self._answered = time.monotonic()
+        self._answered, self._server_id = time.monotonic(), self._scripts.server_id
         while self._recent and self._answered - self._recent[0][0] > TAIL:
             self._recent.popleft()
 

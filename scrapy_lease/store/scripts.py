@@ -139,6 +139,12 @@ class Scripts:
         self._ready = (key("ready"), key("slots"))
         self._backlog = (*self._ready, key("delayed"), key("state"))
 
+    @property
+    def server_id(self) -> str:
+        """What the server process at the other end calls itself; "" before the first call."""
+        server = self.channel.server
+        return server.run_id if server is not None else ""
+
     async def open(
         self, sid: str, *, ttl: int, config: str, fresh: bool, info: Mapping[str, str], shards: int = SHARDS
     ) -> Opened:

@@ -65,7 +65,7 @@ def test_the_session_itself_is_lost(fleet: Callable[..., Fleet], own_server: Ser
 
 def test_a_holder_that_died_with_the_server(fleet: Callable[..., Fleet], own_server: Server) -> None:
     """A node and the server die together, and the server forgets a second: the other node finishes the run."""
-    shop = fleet(url=own_server.url, products=100, latency=0.25)
+    shop = fleet(url=own_server.url, products=240, latency=0.25)
     shop.crawl("a")
     shop.wait_for_hits(1)
     dead = shop.crawl("b")

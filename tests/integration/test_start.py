@@ -80,7 +80,7 @@ def test_one_start_request_object_yielded_again_and_again(fleet: Callable[..., F
 
 def test_a_long_start_without_an_await(fleet: Callable[..., Fleet], server: Server) -> None:
     """start() of very many requests without an await: heartbeats keep their pace, memory stays flat."""
-    number = 200_000 if is_long() else 20_000
+    number = 200_000 if is_long() else 8_000
     shop = fleet(products=1)
     settings = {"LEASE_START_AHEAD": 1_000_000, "CONCURRENT_REQUESTS": 1, "LOG_LEVEL": "INFO"}
     node = crawl(shop, "n0", MANY, settings=settings, number=number)
