@@ -251,8 +251,8 @@ class LeaseScheduler(BaseScheduler):
         if beat.draining and not self._is_draining:
             logger.info("This node is asked to leave (scrapy-lease drain): it ends what it has under way")
             self._is_draining = True
+        if beat.draining or beat.paused:
             self._tries.hand_back_window()
-            self._backlog.wake()
         if len(self._tries.window):
             self._ending.wake_engine()
 
