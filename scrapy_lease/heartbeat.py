@@ -22,7 +22,6 @@ from scrapy.utils.asyncio import AsyncioLoopingCall
 from scrapy.utils.defer import deferred_from_coro
 from scrapy.utils.reactor import is_reactor_installed
 from twisted.internet.task import LoopingCall
-from twisted.python.failure import Failure
 
 from scrapy_lease.exceptions import StoreError
 from scrapy_lease.leases.session import Beat, Session
@@ -76,14 +75,16 @@ class Lag:
 
     def _tick(self) -> None:
         now = time.monotonic()
-        late = max(0.0, now - self.last_tick - self.STEP)
+        self._note(now, max(0.0, now - self.last_tick - self.STEP))
         self.last_tick = now
+        self._timer = asyncio.get_running_loop().call_later(self.STEP, self._tick)
+
+    def _note(self, now: float, late: float) -> None:
         self.worst_ever = max(self.worst_ever, late)
         # A maximum queue: only what is greater than all that came later can still be the worst.
         while self._maxima and self._maxima[-1][1] <= late:
             self._maxima.pop()
         self._maxima.append((now, late))
-        self._timer = asyncio.get_running_loop().call_later(self.STEP, self._tick)
 
 
 class _Looping(Protocol):
@@ -112,9 +113,9 @@ class Heartbeat:
         """Begin to beat, at once."""
         interval = self._session.ttl / 3
         if is_reactor_installed():
-            call = LoopingCall(lambda: deferred_from_coro(self._beat()))
-            call.start(interval, now=True).addErrback(self._failed)
+            call = LoopingCall(lambda: deferred_from_coro(self._beat_safely()))
             self._call = call
+            call.start(interval, now=True)
         else:
             self._call = AsyncioLoopingCall(self._beat_in_task)
             self._call.start(interval, now=True)
@@ -126,6 +127,13 @@ class Heartbeat:
             self._call = None
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _beat_safely(self) -> None:
+        """A looping call stops at the first failure; a session must not die of a bug in what listens to it."""
+        try:
+            await self._beat()
+        except Exception:
+            logger.exception("A heartbeat failed; the next follows in its time")
 
     async def _beat(self) -> None:
         # A beat that got stuck must not keep the next one from being sent over a new connection.
@@ -146,12 +154,7 @@ class Heartbeat:
     def _beat_in_task(self) -> None:
         """Reactorless: Scrapy's looping call takes no coroutine, and would not wait for one."""
         if self._task is None or self._task.done():
-            self._task = asyncio.ensure_future(self._beat())
-
-    def _failed(self, failure: Failure) -> None:
-        """A LoopingCall stops at the first failure; a session must not die of a bug in what listens to it."""
-        logger.error("The heartbeat failed and is started again", exc_info=failure.value)
-        self.start()
+            self._task = asyncio.ensure_future(self._beat_safely())
 
 
 class Watchdog:

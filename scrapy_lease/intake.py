@@ -31,11 +31,16 @@ BUDGET = 0.005
 
 
 class Arrival(NamedTuple):
-    """A request as the engine gave it; *occurrence*: the how-manieth of its kind in start(), 0: of a page."""
+    """A request as the engine gave it.
+
+    *parent* and *page*: the item, and the request of it, whose response led here. *occurrence*: the how-manieth of its
+    kind in start(), 0: of a page.
+    """
 
     request: Request
     parent: Hold | None
     occurrence: int
+    page: Request | None
 
 
 class Owner(Protocol):
@@ -86,13 +91,13 @@ class Intake:
     def __repr__(self) -> str:
         return f"<Intake: {len(self._arrivals)} requests waiting to be pushed>"
 
-    def add(self, request: Request, parent: Hold | None, occurrence: int) -> None:
+    def add(self, request: Request, parent: Hold | None, occurrence: int, page: Request | None = None) -> None:
         """Take *request* in; *parent* is not done before it is safe."""
         if request in self._arrivals:
             request = copy(request)
         if parent is not None:
             self._ledger.child_queued(parent)
-        self._arrivals[request] = Arrival(request, parent, occurrence)
+        self._arrivals[request] = Arrival(request, parent, occurrence, page)
 
     def claim(self, request: Request) -> bool:
         """Take *request* out again, because it continues an item; False: it is not here."""
@@ -115,7 +120,7 @@ class Intake:
         return entries
 
     def _entry_of(self, arrival: Arrival) -> Entry | None:
-        request, parent, _ = arrival
+        request, parent = arrival.request, arrival.parent
         try:
             identity = self._identify(arrival)
             if parent is not None and identity.digest == parent.digest:
@@ -137,26 +142,37 @@ class Intake:
                 logger.warning("A request stays with this node because it cannot be stored: %s", error)
             self._keep(request, parent)
         except LeaseError as error:
-            self._refuse(request, parent, error)
+            self._refuse(request, parent, "item_key", error)
+        except Exception as error:
+            # Of what the user put into the request, such as a download slot that is no string: the others must not suffer.
+            self._refuse(request, parent, "unusable", error)
         return None
 
     def _identify(self, arrival: Arrival) -> Identity:
-        request, _, occurrence = arrival
+        request, parent, occurrence, page = arrival
         key = self._keys.key_of(request, is_start=bool(occurrence), occurrence=max(0, occurrence - 1))
+        if key is None and parent is not None and page is not None and self._asks_again(request, page):
+            return Identity(parent.digest, parent.mark)
         if key is None:
             return Identity(secrets.token_bytes(16), "none")
         # A start request that is fetched each run although it may be known is marked for its run only.
         once_a_run = occurrence and request.dont_filter and explicit_key(request) is None
         return Identity(digest_of(key), "run" if once_a_run else "auto")
 
+    def _asks_again(self, request: Request, page: Request) -> bool:
+        """Is *request* its page once more, as get_retry_request makes it, with dont_filter?"""
+        if request.url != page.url or not request.dont_filter or explicit_key(request) is not None:
+            return False
+        return self._keys.fingerprint_of(request) == self._keys.fingerprint_of(page)
+
     def _keep(self, request: Request, parent: Hold | None) -> None:
         self._owner.keep(request, parent)
         if parent is not None:
             self._ledger.child_safe(parent)
 
-    def _refuse(self, request: Request, parent: Hold | None, error: LeaseError) -> None:
+    def _refuse(self, request: Request, parent: Hold | None, reason: str, error: Exception) -> None:
         """Without a key nothing may be fetched: it is a fault of the item that led to the request."""
         logger.error("%s is not fetched: %s", request, error)
         if parent is not None:
-            parent.judge(Verdict.FAILED, "item_key", str(error))
+            parent.judge(Verdict.FAILED, reason, str(error))
             self._ledger.child_safe(parent)

@@ -1,24 +1,24 @@
 """What became of each request that a scheduler handed to the engine, told exactly once.
 
-Scrapy has no signal for this. Two asyncio tasks tell: the one in which the downloader-middleware chain of a
-request runs (its result is the final response, another request, or the exception) and the one in which its
-response is scraped (it ends once the output is exhausted, the children are enqueued and the items have left
-the pipelines). What happened in between comes from an outermost and an innermost middleware on either side
-and from the item and error signals.
+Scrapy has no signal for this. Two asyncio tasks tell: the one in which the downloader-middleware chain of a request
+runs (its result is the final response, another request, or the exception) and the one in which its response is
+scraped (it ends once the output is exhausted, the children are enqueued and the items have left the pipelines). What
+happened in between comes from an outermost and an innermost middleware on either side and from the item and error
+signals.
 
-These facts of Scrapy 2.19 are undocumented and are used here and nowhere else; the rows `Facts` and
-`Concurrency` of `tests/integration/test_outcomes.py` fail when one of them moves:
+These facts of Scrapy 2.19 are undocumented and are used here and nowhere else; the rows `Facts` and `Concurrency` of
+`tests/integration/test_outcomes.py` fail when one of them moves:
 
 - `next_request` is followed, synchronously and in the same context, by the start of the chain's task;
 - each middleware of one chain runs in that task; `process_spider_input` runs in the scrape's task;
-- all that follows from a handed-out request (the chain, errbacks, the scrape, its output, pipelines) inherits
-  the context of `next_request`. So a number put into a ContextVar there names the request everywhere;
+- all that follows from a handed-out request (the chain, errbacks, the scrape, its output, pipelines) inherits the
+  context of `next_request`. So a number put into a ContextVar there names the request everywhere;
 - the final response of the chain is the object that the spider middlewares get.
 
-What this cannot see: the end of an errback (a download error is reported before its errback runs), items that
-a spider middleware further out than `OuterMiddleware` filters, and the exception of a downloader middleware
-further out than `TrackMiddleware`. Neither can a crawl end, by Scrapy's own fault, when a downloader
-middleware or a plain callback raises `asyncio.CancelledError`; the outcome is told all the same.
+What this cannot see: the end of an errback (a download error is reported before its errback runs), items that a
+spider middleware further out than `OuterMiddleware` filters, and the exception of a downloader middleware further out
+than `TrackMiddleware`. Neither can a crawl end, by Scrapy's own fault, when a downloader middleware or a plain
+callback raises `asyncio.CancelledError`; the outcome is told all the same.
 """
 
 from __future__ import annotations
@@ -55,20 +55,19 @@ class Tracker:
     - `on_outcome(request, outcome)`: called once for each `track`;
     - `on_downloaded(request)`: called once for each `track`, when the downloader is done with the request;
     - `is_stale(request)`: whether this process no longer holds the lease of a tracked request;
-    - `is_certain()` and `certainty(request)`: whether it can know that now, and what to wait for if not:
-      results wait for it, neither dropped for a mere outage nor passed on against another holder's;
-    - `done_when`: `items`, `response` or `manual`, as LEASE_DONE_WHEN;
-    - `stamp(request, item)`: called for each item that a page yields, None if nothing is to be done.
+    - `is_certain()` and `certainty(request)`: whether it can know that now, and what to wait for if not: results wait
+      for it, neither dropped for a mere outage nor passed on against another holder's;
+    - `done_when`: `items`, `response` or `manual`, as LEASE_DONE_WHEN.
 
     They are reset when the engine stops, so that nothing of a finished crawl is kept alive.
 
-    Order, for CONTINUES: the engine calls `scheduler.enqueue_request(next_request)` *before* the outcome that
-    names it, in the same turn of the loop. The scheduler keeps such a request aside and claims it by identity
-    when the outcome comes; no `next_request` can come between the two.
+    Order, for CONTINUES: the engine calls `scheduler.enqueue_request(next_request)` *before* the outcome that names
+    it, in the same turn of the loop. The scheduler keeps such a request aside and claims it by identity when the
+    outcome comes; no `next_request` can come between the two.
 
-    Order, at the end: the engine may call `scheduler.close` one turn before the outcome of the last response.
-    A `close` that hands back what is left first lets the loop turn once (`await asyncio.sleep(0)`);
-    `in_flight` tells whether all are told.
+    Order, at the end: the engine may call `scheduler.close` one turn before the outcome of the last response. A
+    `close` that hands back what is left first lets the loop turn once (`await asyncio.sleep(0)`); `in_flight` tells
+    whether all are told.
     """
 
     def __init__(self, retry_codes: frozenset[int]) -> None:
@@ -103,12 +102,12 @@ class Tracker:
     def track(self, request: Request) -> None:
         """Expect an outcome for `request`; `next_request` calls it for each one that it is about to return.
 
-        One object must not be handed out while it is in flight: Scrapy keeps requests in sets and would end
-        the crawl under the other's callback. Where a callback yields its own request (`enqueue_request` gets
-        `current()` itself), keep a copy.
+        One object must not be handed out while it is in flight: Scrapy keeps requests in sets and would end the crawl
+        under the other's callback. Where a callback yields its own request (`enqueue_request` gets `current()`
+        itself), keep a copy.
 
-        One that is returned untracked runs in the context of some other request; nothing of it is attributed
-        there, except what its errback yields.
+        One that is returned untracked runs in the context of some other request; nothing of it is attributed there,
+        except what its errback yields.
         """
         number = next(_numbers)
         self._entries[number] = Seen(request)
@@ -199,15 +198,11 @@ class Tracker:
 
     def admits(self, output: Any) -> bool:
         """Whether `output` may leave the spider middlewares; not once the lease is gone."""
-        entry = self._scraped_here()
-        if entry is None:
-            return True
         if self.is_refused():
             return False
-        if output is not None and not isinstance(output, Request):
+        entry = self._scraped_here()
+        if entry is not None and output is not None and not isinstance(output, Request):
             entry.items += 1
-            if self.stamp is not None:
-                self.stamp(entry.request, output)
         return True
 
     def is_refused(self) -> bool:
@@ -222,8 +217,6 @@ class Tracker:
         """The output of the present scrape came to its end without an exception."""
         if (entry := self._scraped_here()) is not None:
             entry.exhausted = True
-
-    # signals
 
     def _item_settled(self) -> None:
         if (entry := self._scraped_here()) is not None:
@@ -242,8 +235,6 @@ class Tracker:
     def _engine_stopped(self) -> None:
         self._entries.clear()
         self._forget_owner()
-
-    # ends
 
     def _chain_ended(self, number: int, task: asyncio.Task[Any]) -> None:
         if (entry := self._entries.get(number)) is None:
@@ -266,8 +257,6 @@ class Tracker:
     def _tell(self, number: int, outcome: Outcome) -> None:
         self.on_outcome(self._entries.pop(number).request, outcome)
 
-    # the present context
-
     def _chained_here(self, request: Request) -> Seen | None:
         entry = self._entries.get(_number.get())
         if entry is None or entry.request is not request or entry.chain is not asyncio.current_task():
@@ -284,7 +273,6 @@ class Tracker:
         self.is_stale: Callable[[Request], bool] = lambda request: False
         self.is_certain: Callable[[], bool] = lambda: True
         self.certainty: Callable[[Request], Awaitable[None]] = _at_once
-        self.stamp: Callable[[Request, Any], None] | None = None
 
 
 _trackers: WeakKeyDictionary[Crawler, Tracker] = WeakKeyDictionary()

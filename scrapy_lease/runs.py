@@ -3,8 +3,8 @@
 Done marks go first and the rest last, so that a run whose deletion was cut short is at worst fetched again; the next
 session that opens a named run goes on with it. A run in which a session is alive is left alone.
 
-What this cannot do: notice that somebody resumes an old run by its name at the moment of its deletion. Such a run begins
-anew, as it would a moment later.
+What this cannot do: notice that somebody resumes an old run by its name at the moment of its deletion. Such a run
+begins anew, as it would a moment later.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PARTS = ("ready", "slots", "delayed", "state", "payload", "dead", "start", "prod
 async def keep_newest(tools: Tools, scope: Scope, keep: int) -> None:
     """Note that the named run *scope* was opened; delete those of its job beyond the *keep* opened last.
 
-    Store errors are logged: the next session of a named run does what was left. the channel of *tools* is closed at the end.
+    Store errors are logged: the next session of a named run does what was left. Closes the channel of *tools*.
     """
     runs = scope.namespace.runs(scope.job)
     try:

@@ -88,7 +88,8 @@ class Runtime:
                 runtime = cls(crawler)
             except LeaseError as error:
                 logger.error("%s", error, extra={"crawler": crawler})
-                raise
+                # Scrapy shows it again with a traceback; the way through our threads would tell an operator nothing.
+                raise error.with_traceback(None) from None
             _runtimes[crawler] = runtime
         return runtime  # type: ignore[return-value]
 
@@ -161,7 +162,7 @@ class Runtime:
             await self.session.open(Scripts(channel, self.scope))
         except StoreUnavailable as error:
             raise StoreUnavailable(
-                f"LEASE_REDIS_URL = {self._shown!r}: {error}; start that server or correct the URL "
+                f"{error}; nothing is fetched without it: see to the server, or correct LEASE_REDIS_URL "
                 f"(LEASE_STORE_TIMEOUT = {self.settings.store_timeout:g} s)"
             ) from None
         finally:

@@ -12,6 +12,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Sequence
+from math import ceil
 from typing import Self
 
 from scrapy import Request, Spider
@@ -23,7 +24,6 @@ from twisted.internet.defer import Deferred
 from scrapy_lease.backlog.redis import Outgoing, RedisBacklog
 from scrapy_lease.ending import Ending
 from scrapy_lease.exceptions import SessionLost, SettingsError, StoreError, StoreUnavailable
-from scrapy_lease.fence import FenceField
 from scrapy_lease.intake import Intake
 from scrapy_lease.leases.items import Hold, Ledger, Patience, Settled
 from scrapy_lease.leases.session import Beat
@@ -47,8 +47,6 @@ class LeaseScheduler(BaseScheduler):
         self._runtime = runtime
         self._tracker = Tracker.of(crawler)
         self._tracker.done_when = settings.done_when
-        if settings.fence_field:
-            self._tracker.stamp = FenceField(settings.fence_field)
         spider = crawler.spider
         assert spider is not None
         codec = Codec(spider)
@@ -57,7 +55,7 @@ class LeaseScheduler(BaseScheduler):
         self._tries = Tries(runtime, self._ledger, codec, self._slots, self._tracker)
         keys = ItemKeys(spider, settings.item_key, crawler.request_fingerprinter)
         self._intake = Intake(
-            self._tries, self._ledger, codec, keys, self._slots.key_of, runtime.stats, int(settings.done_ttl)
+            self._tries, self._ledger, codec, keys, self._slots.key_of, runtime.stats, ceil(settings.done_ttl)
         )
         self._tries.intake = self._intake
         self.start = Start(
@@ -99,8 +97,9 @@ class LeaseScheduler(BaseScheduler):
 
     def enqueue_request(self, request: Request) -> bool:
         """Take *request* in; what it is (new, duplicate, a continuation) shows in a later turn. Never raises."""
-        parent = self._tries.hold_of(self._tracker.current())
-        self._intake.add(request, parent, self.start.occurrence_of(request))
+        page = self._tracker.current()
+        parent = self._tries.hold_of(page)
+        self._intake.add(request, parent, self.start.occurrence_of(request), page)
         self._ending.busy()
         if self._is_starving and not len(self._tries.window):
             self._backlog.wake()
@@ -161,8 +160,8 @@ class LeaseScheduler(BaseScheduler):
     def stands(self, standing: Standing) -> None:
         self._is_starving = standing.ready == 0
         self._runtime.stats.put("items/taken_over", self._backlog.reclaimed)
-        idle = standing.drained and not self._sizes()[1] and not len(self._ledger) and self._backlog.is_clear
-        self._ending.drained(idle)
+        is_empty = not self._sizes()[1] and not len(self._ledger) and not self._tries.loose and self._backlog.is_clear
+        self._ending.drained(standing.drained and is_empty)
         if self._is_draining and not len(self._ledger) and self._backlog.is_clear:
             self._ending.close("lease_drained")
         if self.start.has_ended and self._finishing is None:
@@ -224,7 +223,8 @@ class LeaseScheduler(BaseScheduler):
         self._tries.hand_back_all()
         while not await self._backlog.flush() or len(self._intake):
             pass
-        await self.start.finish()
+        if not self._tries.loose:
+            await self.start.finish()
         session = self._runtime.session
         await session.close(self._runtime.scripts)
         await self._backlog.reclaim(session.sid)

@@ -85,11 +85,11 @@ class StoreSettings(_Section):
         allowed="a name",
         shown_default="the host's name",
     )
-    ttl: Literal["auto"] | Annotated[Seconds, Field(ge=1)] = _setting(
+    ttl: Literal["auto"] | Annotated[Seconds, Field(ge=2)] = _setting(
         "auto",
         "How long a session lives without a heartbeat; a heartbeat is sent every third of it. `auto` follows "
         "the number of live sessions (5 for up to 10, 60 for more than 200) and the lag of the reactor.",
-        allowed='"auto" or a number from 1',
+        allowed='"auto" or a number from 2',
         unit="seconds",
     )
     block_grace: Seconds = _setting(

@@ -71,7 +71,8 @@ class Tries:
         self._slots = slots
         self._tracker = tracker
         self._out: dict[Request, Try] = {}
-        self._loose = 0
+        #: Requests without an item that are here or with the engine.
+        self.loose = 0
         self._is_warned = False
         tracker.on_outcome = self.ended
         tracker.on_downloaded = self._downloaded
@@ -86,11 +87,6 @@ class Tries:
         return f"<Tries: {self.window}, {len(self._out)} with the engine>"
 
     @property
-    def out(self) -> int:
-        """How many requests the engine has."""
-        return len(self._out)
-
-    @property
     def is_idle(self) -> bool:
         """Is no request here or with the engine?"""
         return not self._out and not len(self.window)
@@ -99,11 +95,6 @@ class Tries:
     def moving(self) -> int:
         """How many requests held ready do not wait for a slot that has been full for a while."""
         return self.window.moving(self._slots.can_send)
-
-    @property
-    def loose(self) -> int:
-        """How many requests without an item are here or with the engine."""
-        return self._loose
 
     def hold_of(self, request: Request | None) -> Hold | None:
         """Return the hold of a request that the engine has."""
@@ -126,8 +117,6 @@ class Tries:
                 found.is_void = True
                 return
             await asyncio.sleep(0.05)
-
-    # on the way out
 
     def granted(self, grants: Sequence[Grant]) -> None:
         """Hold newly leased items ready."""
@@ -163,11 +152,16 @@ class Tries:
             self.window.put(hold.slot, request.priority, Try(request, hold, self._session.epoch))
 
     def keep(self, request: Request, parent: Hold | None) -> None:
-        """Hold a request of this node ready: one that continues *parent*, or that could not be stored."""
+        """Hold a request of this node ready: one that continues *parent*, or that could not be stored.
+
+        Nothing happens where *parent* is lost: who holds it now comes to the same request.
+        """
         if parent is None:
-            self._loose += 1
-        else:
+            self.loose += 1
+        elif self._ledger.is_held(parent):
             parent.open += 1
+        else:
+            return
         # The engine may still have this very object: a callback that yields its own request, or one twice.
         self._put_again(Try(copy(request), parent, self._session.epoch))
 
@@ -189,8 +183,6 @@ class Tries:
         self._stats.count("queue/popped")
         return request
 
-    # what became of them
-
     def ended(self, request: Request, outcome: Outcome) -> None:
         """Take in what the tracker tells of a request."""
         found = self._out.pop(request, None)
@@ -205,7 +197,7 @@ class Tries:
         elif outcome.kind is Kind.CONTINUES:
             self._continues(found, outcome.next_request)
         elif hold is None:
-            self._loose -= 1
+            self.loose -= 1
         else:
             self._ledger.request_ended(
                 hold, _VERDICTS[outcome.kind], outcome.reason, outcome.trace, outcome.items
@@ -266,7 +258,7 @@ class Tries:
             # A handler of request_scheduled refused it, so it never reached the scheduler.
             self._ledger.request_ended(found.hold, Verdict.REJECTED, "ignored")
         else:
-            self._loose -= 1
+            self.loose -= 1
 
     def _ended_stale(self, found: Try, outcome: Outcome) -> None:
         if outcome.next_request is not None:
@@ -274,7 +266,8 @@ class Tries:
         self._stats.count("items/stale")
         hold = found.hold
         if hold is None:
-            self._loose -= 1
+            # Nobody else has it.
+            self._put_again(Try(found.request, None, self._session.epoch))
             return
         hold.open -= 1
         if hold.open == 0 and self._ledger.is_held(hold):

@@ -153,6 +153,8 @@ class Session:
         self.run, self.live, self.generation = opened.run, opened.live, opened.generation
         self._numbers = {}
         self.is_lost = False
+        # What an earlier session was confirmed for says nothing of this one: the store may have forgotten that one early.
+        self._confirmed_until = float("-inf")
         self._confirm(asked, ttl)
 
     async def beat(self, store: SessionStore, *, worst_lag: float = 0.0) -> Beat | None:

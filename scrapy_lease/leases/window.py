@@ -69,7 +69,7 @@ class Window(Generic[T]):
         return entry
 
     def moving(self, can_send: Callable[[str], bool]) -> int:
-        """Return the number of entries without those of stuck slots: slow hosts must not delay the refill for others."""
+        """Return the number of entries without those of stuck slots: slow hosts must not delay others' refill."""
         since = time.monotonic() - STUCK
         stuck = (slot for slot, moved in self._moved.items() if moved < since and not can_send(slot))
         return self._total - sum(len(self._slots[slot]) for slot in stuck)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -34,6 +35,7 @@ from redis.exceptions import (
     RedisError,
     ResponseError,
 )
+from redis.exceptions import TimeoutError as ServerTimeout
 
 from scrapy_lease.exceptions import StoreRefused, StoreUnavailable
 
@@ -134,10 +136,10 @@ class ServerInfo:
         """Raise :class:`StoreRefused` if leases would not be safe on this server."""
         if self.version < (6, 2):
             found = ".".join(map(str, self.version))
-            raise StoreRefused(f"LEASE_REDIS_URL={shown!r}: the server speaks version {found}; 6.2 or later is needed")
+            raise StoreRefused(f"LEASE_REDIS_URL = {shown!r}: the server is of version {found}; use 6.2 or later")
         if self.maxmemory and self.policy not in ("noeviction", ""):
             raise StoreRefused(
-                f"LEASE_REDIS_URL={shown!r}: the server has maxmemory-policy {self.policy!r} and may evict leases; "
+                f"LEASE_REDIS_URL = {shown!r}: the server has maxmemory-policy {self.policy!r} and may evict leases; "
                 "set maxmemory-policy noeviction"
             )
 
@@ -247,18 +249,31 @@ class Channel:
                 yield
         except (AuthenticationError, AuthorizationError, NoPermissionError) as error:
             await self._drop()
-            reason = f"LEASE_REDIS_URL={self.shown!r}: the server refuses the user or password: {error}"
+            reason = f"LEASE_REDIS_URL = {self.shown!r}: the server refuses the user or password: {error}"
             raise StoreRefused(reason) from None
         except (RedisError, OSError, TimeoutError) as error:
             await self._drop()
-            reason = f"no answer within {self.timeout:g} s" if isinstance(error, TimeoutError) else str(error)
-            reason = reason.rstrip(".")
+            reason = self._reason(error)
             if self._availability is not None:
                 self._availability.down(reason)
             raise StoreUnavailable(f"the store {self.shown} does not answer: {reason}") from None
+        except StoreUnavailable as error:
+            await self._drop()
+            if self._availability is not None:
+                self._availability.down(str(error))
+            raise
         except BaseException:
             await self._drop()
             raise
+
+    def _reason(self, error: BaseException) -> str:
+        """Say in few words why there was no answer."""
+        if isinstance(error, TimeoutError | ServerTimeout):
+            return f"no answer within {self.timeout:g} s"
+        cause = error.__cause__ or error.__context__
+        if isinstance(cause, ConnectionRefusedError | ConnectionResetError | BrokenPipeError | FileNotFoundError):
+            return os.strerror(cause.errno or 0)
+        return str(error).rstrip(".")
 
     async def _run(self, calls: list[Call]) -> list[Any]:
         connection = await self._connected()

@@ -171,7 +171,8 @@ class Scripts:
             )
         if status == b"shards":
             raise StoreRefused(
-                f"LEASE_NAMESPACE={space.name!r} was created with {rest[0].decode()} shards and cannot be used with {shards}"
+                f"LEASE_NAMESPACE = {space.name!r} was created with {rest[0].decode()} shards, not with {shards}; "
+                "choose another name, or delete its keys once no crawl needs them"
             )
         return Opened(*rest)
 

@@ -104,7 +104,7 @@ def test_a_page_that_is_in_the_pipeline_is_not_done(fleet: Callable[..., Fleet])
 
 
 def test_a_node_that_ends_deletes_nothing_of_the_others(fleet: Callable[..., Fleet]) -> None:
-    """One of two nodes leaves in mid-crawl: the other finishes everything, nothing is fetched twice that was finished."""
+    """One of two nodes leaves in mid-crawl: the other finishes all; at most what was cut off is fetched twice."""
     shop = fleet(products=120, latency=0.05)
     nodes = [shop.crawl(f"n{number}") for number in range(2)]
     shop.wait_for_hits(20)

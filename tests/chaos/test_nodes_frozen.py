@@ -98,3 +98,26 @@ def test_without_grace_a_blocked_reactor_loses_its_session(fleet: Callable[..., 
     assert max(Counter(paths_of(after)).values()) == 1
     assert set(paths_of(items_of(shop))) == {f"/slow/{number}?s=0.2" for number in range(1, 21)}
     assert [item["node"] for item in items_of(shop) if item["path"].startswith("/slow/3?")] == ["n1"]
+
+
+def test_what_cannot_be_stored_outlives_a_loss(fleet: Callable[..., Fleet]) -> None:
+    """Requests that stay with their node, because they cannot be stored, are fetched after its session was lost too."""
+    shop = fleet(products=20)
+    source = """
+        class Local(ShopSpider):
+            custom_settings = {**ShopSpider.custom_settings, "CONCURRENT_REQUESTS": 2}
+
+            async def start(self):
+                for number in range(1, 13):
+                    yield self.page(f"/slow/{number}?s=0.3", meta={"lock": asyncio.Lock()})
+        """
+    sleeper = crawl(shop, "n0", source)
+    shop.wait_for_hits(3, "/slow/")
+    sleeper.pause()
+    crawl(shop, "n1", source, settings={"LEASE_QUEUE_IDLE": -1})
+    time.sleep(2 * TTL + 1)
+    sleeper.resume()
+    shop.wait([sleeper])
+    assert sleeper.stats["lease/session/lost"] == 1
+    done = [item["path"] for item in items_of(shop) if item["node"] == "n0"]
+    assert set(done) == {f"/slow/{number}?s=0.3" for number in range(1, 13)}

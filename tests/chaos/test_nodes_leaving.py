@@ -66,3 +66,27 @@ def test_a_second_sigterm_exits(fleet: Callable[..., Fleet], server: Server) -> 
     heir = crawl(shop, "n1", SLOW, settings=SETTINGS, seconds="30")
     shop.wait_for_hits(8, "/slow/", timeout=15)
     heir.end()
+
+
+def test_the_reader_of_start_leaves(fleet: Callable[..., Fleet]) -> None:
+    """The session that reads start() is told to leave half way: another reads it at once, each page is fetched once."""
+    shop = fleet(products=40)
+    source = """
+        class Reader(ShopSpider):
+            async def start(self):
+                self.logger.info("Reading")
+                for number in range(1, 41):
+                    yield self.page(f"/product/{number}", dont_filter=bool(number % 2))
+                    await asyncio.sleep(0.2)
+        """
+    nodes = [crawl(shop, f"n{number}", source, settings=SETTINGS) for number in range(2)]
+    for node in nodes:
+        node.wait_for("Spider opened")
+    shop.wait_for_hits(3)
+    reader, other = sorted(nodes, key=lambda node: "Reading" not in node.log)
+    reader.terminate()
+    assert reader.wait(8) == 0
+    left_at = time.monotonic()
+    shop.wait([other])
+    assert time.monotonic() - left_at < 15
+    assert Counter(paths_of(shop.hits("/product/"))) == Counter(shop.expected)

@@ -1,4 +1,4 @@
-"""The store goes away: killed, frozen, out of reach. The nodes wait, come back by themselves, and leave when told to."""
+"""The store goes away: killed, frozen, out of reach. The nodes wait, go on by themselves, and leave when told to."""
 
 from __future__ import annotations
 
@@ -135,6 +135,39 @@ def test_a_node_leaves_while_the_store_is_away(
     assert served == set(shop.expected)
 
 
+SLOW_CALLBACK = """
+import asyncio
+import scrapy
+
+class Slow(scrapy.Spider):
+    name = "slow"
+
+    def __init__(self, base):
+        self.start_urls = [f"{base}/product/{number}" for number in range(1, 9)]
+
+    async def parse(self, response):
+        self.logger.info("the callback begins")
+        await asyncio.sleep(2.5)
+        yield {"url": response.url}
+"""
+
+
+def test_a_node_leaves_with_results_that_are_not_certain(fleet: Callable[..., Fleet], own_server: Server) -> None:
+    """A result that may not count while the store is away does not keep a node that is told to leave."""
+    shop = fleet(url=own_server.url, products=8)
+    node = shop.run("a", SLOW_CALLBACK)
+    node.wait_for("the callback begins")
+    own_server.kill()
+    time.sleep(3.5)
+    node.terminate()
+    assert node.wait(5) == 0
+    assert "item_scraped_count" not in node.stats
+    own_server.start()
+    heir = shop.run("heir", SLOW_CALLBACK)
+    assert heir.wait(25) == 0
+    assert heir.stats["item_scraped_count"] == 8
+
+
 def test_a_node_closes_when_the_store_is_away_for_too_long(fleet: Callable[..., Fleet], own_server: Server) -> None:
     """LEASE_STORE_DOWN_TIMEOUT ends the crawl with a reason of ours and exit status 0."""
     shop = fleet(url=own_server.url, products=200, latency=0.3)
@@ -146,3 +179,16 @@ def test_a_node_closes_when_the_store_is_away_for_too_long(fleet: Callable[..., 
     assert time.monotonic() - began > 2
     assert node.stats["finish_reason"] == "lease_store_unavailable"
     assert "LEASE_STORE_DOWN_TIMEOUT" in node.log
+
+
+def test_a_node_leaves_before_it_has_begun(fleet: Callable[..., Fleet], relay: Relay) -> None:
+    """A store that goes while a crawl starts does not keep the node that is told to leave."""
+    relay.delay = 0.3
+    shop = fleet(url=relay.url, products=10)
+    node = shop.crawl("a")
+    node.wait_for("Spider opened")
+    relay.cut()
+    time.sleep(0.5)
+    node.terminate()
+    assert node.wait(10) == 0
+    assert not shop.hits()

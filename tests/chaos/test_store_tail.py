@@ -79,3 +79,16 @@ def test_a_holder_that_died_with_the_server(fleet: Callable[..., Fleet], own_ser
     assert not verdict.lost
     again = {path for path in verdict.twice if any(h.node == "b" for h in shop.hits(path) if h.path == path)}
     assert verdict.twice == again, "the living node fetched twice what it had fetched itself"
+
+
+def test_the_end_of_start_is_told_again(fleet: Callable[..., Fleet], own_server: Server) -> None:
+    """A server that forgot that start() had ended would keep everybody waiting for more; it is told once more."""
+    shop = fleet(url=own_server.url, products=20, latency=0.25)
+    node = shop.crawl("a")
+    shop.wait_for_hits(1)
+    data = journal(own_server).read_bytes()
+    told = data.index(b":producing", data.index(b"SREM"))
+    restart_at(own_server, data.rindex(b"*1\r\n$5\r\nMULTI\r\n", 0, told))
+    shop.wait(timeout=25)
+    assert not shop.verdict().lost
+    assert node.stats["lease/session/lost"] == 0

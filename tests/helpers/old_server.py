@@ -9,7 +9,8 @@ import asyncio
 
 from tests.helpers.resp import Frames
 
-INFO = b"redis_version:6.0.16\r\nrun_id:0123456789abcdef0123456789abcdef01234567\r\nmaxmemory:0\r\nmaxmemory_policy:noeviction\r\n"
+FIELDS = {"redis_version": "6.0.16", "run_id": "0" * 40, "maxmemory": "0", "maxmemory_policy": "noeviction"}
+INFO = "\r\n".join(f"{name}:{value}" for name, value in FIELDS.items()).encode()
 
 
 async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

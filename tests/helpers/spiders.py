@@ -42,7 +42,7 @@ from tests.helpers.spiders import ItemLog, ShopSpider
 
 
 class ItemLog:
-    """A pipeline that appends each item, with its lease and the node, as a line of items.jsonl in the current folder."""
+    """A pipeline that appends each item, with its lease and the node, to items.jsonl in the current folder."""
 
     def __init__(self, node: str) -> None:
         self.node = node

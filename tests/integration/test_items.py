@@ -111,7 +111,7 @@ def test_redirects_and_retries_belong_to_their_item(shop: Fleet, run: Run, serve
 
 def test_a_callback_asks_for_its_page_again(shop: Fleet, run: Run) -> None:
     """get_retry_request, or the same key yielded again: the item goes on under its lease and is done with the last."""
-    node = run("""
+    source = """
         from scrapy.downloadermiddlewares.retry import get_retry_request
 
         class Again(ShopSpider):
@@ -136,11 +136,13 @@ def test_a_callback_asks_for_its_page_again(shop: Fleet, run: Run) -> None:
                 else:
                     response.request.cb_kwargs["turn"] = turn + 1
                     yield response.request
-        """)
+        """
+    node = run(source)
     assert paths_of(items_of(shop)) == ["/product/1", "/product/2"]
     assert len(shop.hits("/product/1")) == 3
     assert len(shop.hits("/product/2")) == 3
-    assert node.stats["lease/items/done"] == node.stats["lease/items/leased"]
+    assert node.stats["lease/items/done"] == node.stats["lease/items/leased"] == 2
+    assert run(source, "n1").stats["finish_reason"] == "lease_all_done"
 
 
 def test_closing_from_a_callback_hands_back(shop: Fleet, run: Run, server: Server) -> None:
@@ -231,18 +233,43 @@ def test_what_cannot_be_stored_stays(shop: Fleet, run: Run, server: Server) -> N
     assert not records_of(server.client())
 
 
+def test_what_cannot_be_stored_is_read_again(shop: Fleet, server: Server) -> None:
+    """A node that leaves with requests that cannot be stored has not read start() to its end: the next one does."""
+    source = """
+        class Local(ShopSpider):
+            async def start(self):
+                for number in range(1, 11):
+                    yield self.page(f"/slow/{number}?s=0.4", meta={"lock": asyncio.Lock()} if number > 5 else {})
+        """
+    leaving = crawl(shop, "n0", source, settings={"CONCURRENT_REQUESTS": 2})
+    shop.wait_for_hits(3, "/slow/")
+    leaving.terminate()
+    assert leaving.wait(10) == 0
+    shop.wait([crawl(shop, "n1", source)])
+    assert set(paths_of(items_of(shop))) == {f"/slow/{number}?s=0.4" for number in range(1, 11)}
+
+
 def test_lease_of_an_item_and_the_fence_field(shop: Fleet, run: Run) -> None:
     """LEASE_FENCE_FIELD receives the fence that lease_of(item) tells in a pipeline and response.meta in a callback."""
-    run("""
+    node = run("""
+        from scrapy import Field, Item
+
+        class Bare(Item):
+            path = Field()
+
         class Fenced(ShopSpider):
             async def start(self):
                 yield self.page("/product/1")
 
             def parse(self, response):
-                yield {"path": "/product/1", "told": response.meta["lease"]["fence"]}
+                yield {"path": "with", "told": response.meta["lease"]["fence"]}
+                yield Bare(path="without")
+                yield Bare(path="without")
         """, settings={"LEASE_FENCE_FIELD": "fence"})  # fmt: skip
-    (item,) = items_of(shop)
+    item, *others = sorted(items_of(shop), key=lambda item: item["path"])
     assert item["fence"] == item["told"] == item["lease"]["fence"] > 0
+    assert [other["path"] for other in others] == ["without", "without"]
+    assert node.log.count("items of Bare cannot receive the fence") == 1
 
 
 def test_without_a_reactor(shop: Fleet, run: Run) -> None:
@@ -266,7 +293,8 @@ def test_hostile_payloads(shop: Fleet, run: Run, server: Server) -> None:
     """Rubbish, code, a missing payload in the backlog: dead letters, nothing of it runs, the rest is fetched."""
     hostile = [
         b"", b"\xc1", b"\x80", b"cos\nsystem\n(S'touch stolen'\ntR.", b"\x81\xa1v\x01", bytes(5000),
-        b"\x82\xa1v\x01\xa3url\xa9not a url", from_spec({"url": shop.base, "callback": "parse"}).replace(b"parse", b"a.b()"),
+        b"\x82\xa1v\x01\xa3url\xa9not a url",
+        from_spec({"url": shop.base, "callback": "parse"}).replace(b"parse", b"a.b()"),
     ]  # fmt: skip
     digests = push(server.url, from_spec({"url": shop.base + "/product/2"}), *hostile, b"to be taken away")
     server.client().hdel(scope_of().key("payload"), digests[-1])

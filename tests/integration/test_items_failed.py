@@ -40,7 +40,7 @@ def shop(fleet: Callable[..., Fleet]) -> Fleet:
     ("kind", "trace"), [("callback", "ValueError: no price"), ("pipeline", "not JSON serializable")]
 )
 def test_an_exception_ends_in_the_dead_letters(shop: Fleet, server: Server, kind: str, trace: str) -> None:
-    """A callback or pipeline that raises: fetched again after a wait, dead after LEASE_ITEM_ATTEMPTS with reason and trace."""
+    """A callback or pipeline that raises: fetched again, dead after LEASE_ITEM_ATTEMPTS with reason and trace."""
     source = FAILING.format(kind=kind).replace('"lease": object()', '"value": object()')
     node = crawl(shop, "n0", source, settings={"LEASE_ITEM_ATTEMPTS": 2})
     shop.wait([node])
@@ -89,7 +89,7 @@ def test_a_failed_item_waits(shop: Fleet) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not is_long(), reason="takes half a minute: set SCRAPY_LEASE_TEST_SEEDS")
 def test_a_page_that_kills_its_process(shop: Fleet, server: Server) -> None:
-    """LEASE_ITEM_DEATHS: a page that kills each process that parses it is dead after so many; the innocent are all done."""
+    """LEASE_ITEM_DEATHS: a page that kills whoever parses it is dead after so many; the innocent are all done."""
     # Items that saw two deaths wait by their digest: this one longest.
     deadly = max(range(1, 41), key=lambda number: digest_of(f"item-{number}"))
     source = f"""
@@ -111,7 +111,7 @@ def test_a_page_that_kills_its_process(shop: Fleet, server: Server) -> None:
 
 
 def test_at_most_once(shop: Fleet, server: Server) -> None:
-    """LEASE_ON_HOLDER_DEATH = park: what a killed node may have sent is a doubtful dead letter, all else is done once."""
+    """LEASE_ON_HOLDER_DEATH = park: what a killed node may have sent is a doubtful dead letter, the rest is done."""
     source = """
         class Once(ShopSpider):
             async def start(self):
@@ -153,7 +153,7 @@ def test_no_progress(shop: Fleet, server: Server) -> None:
 
 @pytest.mark.parametrize(("when", "done"), [("items", False), ("response", True)])
 def test_when_an_item_is_done(shop: Fleet, server: Server, when: str, done: bool) -> None:
-    """LEASE_DONE_WHEN: with items a pipeline's error fails the page, with response the end of the callback is enough."""
+    """LEASE_DONE_WHEN: items: a pipeline's error fails the page; response: the end of the callback is enough."""
     source = FAILING.format(kind="pipeline").replace('"lease": object()', '"value": object()')
     settings = {"LEASE_DONE_WHEN": when, "LEASE_ITEM_ATTEMPTS": 1}
     shop.wait([crawl(shop, "n0", source, settings=settings)])

@@ -72,7 +72,7 @@ def test_a_named_run_is_a_pass_of_its_own(fleet: Callable[..., Fleet], server: S
 
 
 def test_old_runs_are_deleted(fleet: Callable[..., Fleet], server: Server) -> None:
-    """LEASE_RUNS_KEEP: of named runs only the last are kept, no key of the others stays; the unnamed run is not touched."""
+    """LEASE_RUNS_KEEP: of named runs only the last are kept, no key of the others stays; the unnamed run does."""
     shop = fleet(products=1)
     client = server.client()
     shop.wait([crawl(shop, "unnamed", ONE, settings=SMALL)])
@@ -113,16 +113,19 @@ def test_marks_that_end(fleet: Callable[..., Fleet]) -> None:
 
 
 def test_a_mark_of_its_own(fleet: Callable[..., Fleet]) -> None:
-    """meta["lease_done_ttl"] overrides LEASE_DONE_TTL, in fractions of seconds too."""
-    shop = fleet(products=2)
+    """meta["lease_done_ttl"] overrides LEASE_DONE_TTL; fractions of a second count as a second, never as for ever."""
+    shop = fleet(products=3)
     source = """
         class Own(ShopSpider):
             async def start(self):
                 yield self.page("/product/1", meta={"lease_done_ttl": 0.5})
                 yield self.page("/product/2", meta={"lease_done_ttl": 0})
+                yield self.page("/product/3")
         """
     settings = {"LEASE_DONE_TTL": 0.5}
     shop.wait([crawl(shop, "n0", source, settings=settings)])
     time.sleep(1.0)
     shop.wait([crawl(shop, "n1", source, settings=settings)])
-    assert paths_of(shop.hits("/product/")) == ["/product/1", "/product/1", "/product/2"]
+    assert paths_of(shop.hits("/product/")) == [
+        "/product/1", "/product/1", "/product/2", "/product/3", "/product/3"
+    ]  # fmt: skip

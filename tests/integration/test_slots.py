@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 
 import pytest
-from example.hits import max_concurrency
 
+from example.hits import max_concurrency
 from tests.helpers.fleet import Fleet
 from tests.helpers.spiders import crawl
 

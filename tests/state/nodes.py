@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,9 +9,6 @@ from typing import Any
 from scrapy_lease.exceptions import SessionLost
 from scrapy_lease.store.scripts import Entry, GenerationChanged, Grant, Settlement
 from tests.state.bench import Bench
-
-_names = itertools.count(1)
-
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -41,20 +37,25 @@ class Node:
     #: All its sessions.
     sids: set[str] = field(default_factory=set)
     _numbers: dict[str, int] = field(default_factory=dict)
-    _generation: int = 0
+    _server: int = 0
 
     def open(self, ttl: int) -> None:
         """Open a session; after a loss the unanswered calls of the old one are finished, and its holds taken along."""
-        previous, self.sid = self.sid, f"s{next(_names):06d}"
+        previous, self.sid = self.sid, self.bench.new_sid()
         self.bench.open(self.sid, ttl)
         self.sids.add(self.sid)
         self.is_lost = False
         self.unanswered, self._numbers = {}, {}
         if previous:
-            if self.bench.model.generation != self._generation:
+            if not self.knows_server:
                 self._push_again()
             self.report(previous)
-        self._generation = self.bench.model.generation
+        self._server = self.bench.server
+
+    @property
+    def knows_server(self) -> bool:
+        """Has it told this server what it holds, and what the one before acknowledged?"""
+        return self._server == self.bench.server
 
     def finish_old(self) -> None:
         """Repeat what the lost session sent and got no answer for."""
@@ -108,7 +109,7 @@ class Node:
             self._call("report", (holds, ""), lost)
         except SessionLost:
             self.is_lost = True
-        self._generation = self.bench.model.generation
+        self._server = self.bench.server
 
     def _push_again(self) -> None:
         held = [Entry(grant.digest, grant.slot, 0, grant.payload, grant.mark) for grant in self.holds.values()]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +22,7 @@ class Contents:
     records: dict[bytes, ItemRecord]
     payloads: set[bytes]
     dead: dict[bytes, str]
+    now: int
     #: Members of ready: slot, order and digest.
     ready: list[tuple[str, str, bytes]]
     slots: dict[str, float]
@@ -55,28 +58,28 @@ class Store:
         self._client = client
         self._scope = scope
 
-    def read(self) -> Contents:
-        """Return what the keys hold now."""
+    def read(self, sids: Sequence[str]) -> Contents:
+        """Return what the keys hold now; *sids*: all sessions there ever were."""
         key, space = self._scope.key, self._scope.namespace
-        pattern = self._scope.held("").encode()
-        holders = [name for name in self._client.keys() if name.startswith(pattern)]
         with self._client.pipeline() as pipe:
             pipe.hgetall(key("state")).hkeys(key("payload")).hgetall(key("dead"))
             pipe.zrange(key("ready"), 0, -1).zrange(key("slots"), 0, -1, withscores=True)
             pipe.zrange(key("delayed"), 0, -1, withscores=True)
             pipe.zrange(space.sessions, 0, -1, withscores=True).zrange(key("members"), 0, -1, withscores=True)
             pipe.smembers(key("producing"))
-            for name in holders:
-                pipe.smembers(name)
-            state, payload, dead, ready, slots, delayed, sessions, members, producing, *held = pipe.execute()
+            pipe.hget(space.clock, "now")
+            for sid in sids:
+                pipe.smembers(self._scope.held(sid))
+            state, payload, dead, ready, slots, delayed, sessions, members, producing, now, *held = pipe.execute()
         return Contents(
             {digest: read_record(data) for digest, data in state.items()},
             set(payload),
             {digest: read_dead(data).reason for digest, data in dead.items()},
+            int(now or 0),
             [_member(entry) for entry in ready],
             {slot.decode(): score for slot, score in slots},
             {digest: int(due) for digest, due in delayed},
-            {name[len(pattern) :].decode(): digests for name, digests in zip(holders, held, strict=True)},
+            dict(zip(sids, held, strict=True)),
             _deadlines(sessions),
             _deadlines(members),
             {sid.decode() for sid in producing},
@@ -91,16 +94,11 @@ class Store:
         self._shift_wall(-3_600_000)
 
     def _shift_wall(self, milliseconds: int) -> None:
-        seconds, micros = self._client.time()
-        self._client.hset(self._scope.namespace.clock, "wall", seconds * 1000 + micros // 1000 + milliseconds)
+        self._client.hset(self._scope.namespace.clock, "wall", int(time.time() * 1000) + milliseconds)
 
     def pass_time(self, milliseconds: int) -> None:
         """Let the lease clock go on."""
         self._client.hincrby(self._scope.namespace.clock, "now", milliseconds)
-
-    def now(self) -> int:
-        """What the lease clock shows, in ms."""
-        return int(self._client.hget(self._scope.namespace.clock, "now") or 0)
 
     def pause(self, on: bool) -> None:
         """Set or remove the flag that pauses the job."""

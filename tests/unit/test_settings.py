@@ -145,8 +145,8 @@ def test_text_is_read_as_the_type_of_the_setting(field: str, text: str, value: o
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        ("LEASE_TTL", "0.5", '"auto" or a number from 1'),
-        ("LEASE_TTL", "nan", '"auto" or a number from 1'),
+        ("LEASE_TTL", "1.9", '"auto" or a number from 2'),
+        ("LEASE_TTL", "nan", '"auto" or a number from 2'),
         ("LEASE_STORE_TIMEOUT", 0, "a number above 0"),
         ("LEASE_WINDOW", "0", "a whole number from 1"),
         ("LEASE_WINDOW", True, "is no number"),

@@ -69,9 +69,12 @@ local before, granted = replay(session, 'lease', n), {}
 if before == 'older' then return {{'older'}} end
 if before then
   granted = cmsgpack.unpack(before)
-elseif not grace and not paused and ask.want > 0 then
-  wake_due()
-  granted = grant(pick())
+elseif ask.want > 0 then
+  if not grace and not paused then
+    wake_due()
+    granted = grant(pick())
+  end
+  -- Also where nothing was granted: a copy of this call that comes late must not take what nobody will hear of.
   remember(session, 'lease', n, cmsgpack.pack(granted))
 end
 

@@ -67,7 +67,7 @@ local verbs = {
   back = function(digest, record, entry) return hand_back(digest, record, entry[4]) end,
   sent = function(digest, record)
     record[SENT] = 1
-    store(digest, record)
+    redis.call('HSET', state, digest, cmsgpack.pack(record))
     return '+'
   end,
 }
@@ -80,7 +80,7 @@ for i, packed in ipairs(bulk_get(state, digests)) do
   if not record or settled[digest] or record[STATE] ~= 'L' or record[SESSION] ~= sid or record[FENCE] ~= entry[2] then
     reply[i] = '-'
   else
-    settled[digest] = true
+    settled[digest] = entry[3] ~= 'sent'
     reply[i] = verbs[entry[3]](digest, record, entry)
   end
 end
