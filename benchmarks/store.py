@@ -1,6 +1,6 @@
 """What the store costs its server, measured on the server: CPU seconds and bytes, not the client's time.
 
-python -m benchmarks.store [--quick] [leasing] [done] [heartbeat] [backlog]
+python -m benchmarks.store [--quick] [--server redis|valkey|both] [leasing] [done] [heartbeat] [takeover] [backlog]
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import json
 import os
+import statistics
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
@@ -34,6 +35,8 @@ PAGES = f"https://{SLOT}/products/"
 SID = "bench-session"
 TTL = 3_600_000
 WAVE = 20_000
+HELD = 1000
+ROUNDS = 5
 PUSH = 500
 
 
@@ -96,29 +99,45 @@ def entry(url: str) -> Entry:
 async def leasing(server: Server, options: argparse.Namespace) -> list[dict[str, Any]]:
     """Items leased and completed per second of the server's main thread, over the size of a batch."""
     rows = []
-    for batch in (16, 64, 256, 1000):
+    count = WAVE if options.quick else 5 * WAVE
+    for batch in (16, 64, 300, 1000):
         async with opened(server) as bench:
-            count = WAVE // 4 if options.quick else 5 * WAVE
-            await bench.push(0, count)
-            cpu, (calls, usec) = bench.cpu(), bench.script_calls()
-            done = 0
-            while grants := await bench.lease(batch):
-                await bench.complete(grants)
-                done += len(grants)
-            spent = bench.cpu() - cpu
-            calls, usec = (now - then for now, then in zip(bench.script_calls(), (calls, usec), strict=True))
-            assert done == count, f"{done} of {count} items came out"
-        rows.append({
-            "batch": batch, "items": done, "server_cpu": spent, "rate": done / spent,
-            "script_rate": done / (usec / 1e6), "calls_per_item": calls / done,
-        })  # fmt: skip
+            rounds = [await lease_round(bench, number * count, count, batch) for number in range(ROUNDS)]
+        spent = {name: statistics.median(each[name] for each in rounds) for name in rounds[0]}
+        rate = count / (spent["lease"] + spent["settle"])
+        micros = {name: 1e6 * seconds / count for name, seconds in spent.items()}
+        rows.append({"batch": batch, "items": count, "rounds": rounds, "rate": rate, **micros})
     return rows
+
+
+async def lease_round(bench: Bench, first: int, count: int, batch: int) -> dict[str, float]:
+    """Push, lease and complete `count` items, HELD at a time; return the CPU seconds of the server for each verb."""
+    clock = bench.cpu()
+    spent = dict.fromkeys(("push", "lease", "settle"), 0.0)
+
+    def charge(verb: str) -> None:
+        nonlocal clock
+        now = bench.cpu()
+        spent[verb] += now - clock
+        clock = now
+
+    await bench.push(first, count)
+    charge("push")
+    done = 0
+    while done < count:
+        held = [await bench.lease(batch) for _ in range(max(1, HELD // batch))]
+        charge("lease")
+        for grants in filter(None, held):
+            await bench.complete(grants)
+            done += len(grants)
+        charge("settle")
+    return spent
 
 
 async def done_bytes(server: Server, options: argparse.Namespace) -> list[dict[str, Any]]:
     """Bytes of the done set per completed item; each was really pushed, leased and completed."""
     rows = []
-    expected = options.done or (100_000 if options.quick else 10_000_000)
+    expected = options.done or (1_000_000 if options.quick else 10_000_000)
     async with opened(server, expected) as bench:
         await finish(bench, 0, 1)
         base, finished = bench.memory(), 0
@@ -155,6 +174,25 @@ async def heartbeat(server: Server, options: argparse.Namespace) -> list[dict[st
             made, spent = (now - then for now, then in zip(bench.script_calls(), (calls, usec), strict=True))
             assert made == beats, f"{made} scripts ran for {beats} heartbeats"
             rows.append({"held": held, "microseconds": spent / beats})
+    return rows
+
+
+async def takeover(server: Server, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Microseconds of the server for each item that is taken back from a session that died, over the number it held."""
+    rows = []
+    for held in (100, 10_000) if options.quick else (100, 10_000, 100_000):
+        async with opened(server) as bench:
+            await bench.push(0, held)
+            while await bench.lease(1000):
+                pass
+            bench.client.hincrby(bench.scripts.scope.namespace.clock, "now", 2 * TTL)
+            await bench.scripts.reclaim("nobody", deaths=5, policy="refetch")
+            calls, usec = bench.script_calls()
+            left = held
+            while left:
+                _, left = await bench.scripts.reclaim(SID, deaths=5, policy="refetch")
+            made, spent = (now - then for now, then in zip(bench.script_calls(), (calls, usec), strict=True))
+            rows.append({"held": held, "calls": made, "microseconds": spent / held, "longest": spent / made})
     return rows
 
 
@@ -211,9 +249,10 @@ MEASUREMENTS: dict[str, tuple[Measurement, dict[str, str], tuple[str, str]]] = {
         {
             "batch": "batch",
             "items": "items",
-            "rate": "items per second of server CPU",
-            "script_rate": "items per second inside scripts",
-            "calls_per_item": "script calls per item",
+            "rate": "items leased and completed per second of server CPU",
+            "push": "µs an item: push",
+            "lease": "lease",
+            "settle": "settle",
         },
         ("batch", "rate"),
     ),
@@ -221,6 +260,11 @@ MEASUREMENTS: dict[str, tuple[Measurement, dict[str, str], tuple[str, str]]] = {
     "heartbeat": (
         heartbeat,
         {"held": "items held", "microseconds": "server µs per heartbeat"},
+        ("held", "microseconds"),
+    ),
+    "takeover": (
+        takeover,
+        {"held": "items held", "calls": "calls", "microseconds": "server µs per item", "longest": "server µs per call"},
         ("held", "microseconds"),
     ),
     "backlog": (
@@ -241,28 +285,33 @@ def _server(kind: str) -> Iterator[Server]:
         yield server
 
 
+def run(name: str, kind: str, options: argparse.Namespace) -> None:
+    """Take one measurement on one kind of server; print and write its table and plot."""
+    measure, headings, (x, y) = MEASUREMENTS[name]
+    with _server(kind) as server:
+        rows = asyncio.run(measure(server, options))
+        environment = report.environment() | {"server": f"{kind} {server.info('server')['redis_version']}"}
+    title = name if options.server != "both" else f"{name}-{kind}"
+    report.write(options.out, title, {"quick": options.quick, "environment": environment, "rows": rows})
+    report.table(options.out, title, rows, headings)
+    report.plot_series(options.out, title, rows, x, y, (headings[x], headings[y]))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the chosen measurements, each against an emptied server; print and write their tables and plots."""
     parser = argparse.ArgumentParser(prog="benchmarks.store", description=__doc__.splitlines()[0])
     parser.add_argument("what", nargs="*", metavar="MEASUREMENT", help=f"default: all of {', '.join(MEASUREMENTS)}")
     parser.add_argument("--quick", action="store_true", help="small sizes: only to see that it works")
     parser.add_argument("--done", type=int, metavar="N", help="items of the measurement done (default 10 million)")
-    parser.add_argument("--server", choices=("redis", "valkey"), default="redis")
+    parser.add_argument("--server", choices=("redis", "valkey", "both"), default="redis")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     options = parser.parse_args(arguments)
     report.end_in_order()
     if unknown := set(options.what) - MEASUREMENTS.keys():
         parser.error(f"{', '.join(sorted(unknown))}: known are {', '.join(MEASUREMENTS)}")
-    for name in options.what or MEASUREMENTS:
-        measure, headings, (x, y) = MEASUREMENTS[name]
-        with _server(options.server) as server:
-            rows = asyncio.run(measure(server, options))
-            environment = report.environment() | {
-                "server": f"{options.server} {server.info('server')['redis_version']}"
-            }
-        report.write(options.out, name, {"quick": options.quick, "environment": environment, "rows": rows})
-        report.table(options.out, name, rows, headings)
-        report.plot_series(options.out, name, rows, x, y, (headings[x], headings[y]))
+    for kind in ("redis", "valkey") if options.server == "both" else (options.server,):
+        for name in options.what or MEASUREMENTS:
+            run(name, kind, options)
     return 0
 
 

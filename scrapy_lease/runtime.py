@@ -144,7 +144,8 @@ class Runtime:
         return Session(
             node=settings.node,
             ttl=None if settings.ttl == "auto" else float(settings.ttl),
-            config=f"LEASE_QUEUE={settings.queue} LEASE_ITEM_KEY={key_function} LEASE_START={settings.start}",
+            config=f"LEASE_QUEUE={settings.queue} LEASE_ITEM_KEY={key_function} LEASE_START={settings.start} "
+            f"LEASE_EXPECTED_ITEMS={settings.expected_items}",
             fresh=not settings.run,
             info={"node": settings.node, "job": self.scope.name, "pid": str(os.getpid())},
         )

@@ -85,7 +85,7 @@ class Scope:
         return f"{self.namespace.prefix}:job:{self.name}:{part}"
 
     def held(self, sid: str) -> str:
-        """SET of the digests that a session holds."""
+        """HASH of the leases of a session: digest -> fence."""
         return self.key(f"held:{sid}")
 
     def bucket(self, number: int) -> str:

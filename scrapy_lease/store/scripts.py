@@ -8,7 +8,6 @@ a lost reply can neither lose a grant nor double it. A later number is never use
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -16,12 +15,27 @@ import msgspec
 from scrapy_lease.exceptions import SessionLost, StoreRefused
 from scrapy_lease.store.client import Call, Channel
 from scrapy_lease.store.keys import SHARDS, Scope
+from scrapy_lease.store.messages import Beat, Entry, GenerationChanged, Grant, Opened, Settlement, Standing
+from scrapy_lease.store.reading import read_record
+
+__all__ = [
+    "Beat",
+    "Entry",
+    "GenerationChanged",
+    "Grant",
+    "Opened",
+    "Scripts",
+    "Settlement",
+    "Standing",
+    "beat_call",
+    "pack_strings",
+]
 
 _pack = msgspec.msgpack.Encoder().encode
 
 
 def _raw(data: bytes) -> msgspec.Raw:
-    """Return *data* as a msgpack string: Redis's Lua library reads no binary type, and takes a string for bytes anyway."""
+    """Return *data* as a msgpack string: the server's Lua library reads no binary type."""
     size = len(data)
     if size < 32:
         return msgspec.Raw(bytes((0xA0 | size,)) + data)
@@ -30,86 +44,26 @@ def _raw(data: bytes) -> msgspec.Raw:
     return msgspec.Raw(b"\xdb" + size.to_bytes(4, "big") + data)
 
 
-class GenerationChanged(Exception):
-    """The server restarted: the session must report what it holds before it is granted anything."""
+def _fence(fence: int) -> str:
+    """Return *fence* as the store writes it."""
+    return f"{fence:016d}"
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """Reply of :meth:`Scripts.open`: server generation, number of the run, live sessions of the scope."""
-
-    generation: int
-    run: int
-    live: int
+def pack_strings(strings: Sequence[bytes]) -> bytes:
+    """Return *strings* as a packed list that the scripts can read."""
+    return _pack([_raw(string) for string in strings])
 
 
-@dataclass(frozen=True, slots=True)
-class Beat:
-    """Reply of :meth:`Scripts.beat`."""
-
-    generation: int
-    live: int
-    paused: bool
-    draining: bool
-    reported: bool
+#: How ``settle.lua`` names the verbs; done is one for each mark.
+_VERBS = {"rejected": "x", "failed": "f", "dead": "d", "back": "b", "sent": "s"}
+_DONE = {"keep": "k", "run": "r", "none": "n"}
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A request on its way into the backlog.
-
-    :param mark: ``auto``: an item; ``run``: done counts for this run only; ``none``: not an item, never marked.
-    :param ttl: seconds for which a mark counts; 0: for ever.
-    """
-
-    digest: bytes
-    slot: str
-    priority: int
-    payload: bytes
-    mark: str
-    ttl: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """An item leased to this session."""
-
-    digest: bytes
-    fence: int
-    attempts: int
-    deaths: int
-    slot: str
-    mark: str
-    payload: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """How the run stands. ``due``: ms until the next delayed item is ready, -1 if there is none; ``expired``: a session
-    that is over and still holds items, or ``""``."""
-
-    grace: bool
-    ready: int
-    delayed: int
-    leased: int
-    due: int
-    drained: bool
-    paused: bool
-    expired: str
-
-
-@dataclass(frozen=True, slots=True)
-class Settlement:
-    """What became of a leased item: *verb* and its arguments as ``settle.lua`` lists them.
-
-    ``done`` takes ``keep``, ``run`` or ``none`` as its mark, ``rejected`` takes nothing, ``failed`` (delay ms, attempts
-    allowed, reason, trace), ``dead`` (reason, trace), ``back`` (delay ms), ``sent`` nothing.
-    """
-
-    digest: bytes
-    fence: int
-    verb: str
-    args: tuple[Any, ...] = ()
+def _code(entry: Entry) -> str:
+    """Return how the store names the mark of *entry* (see the Lua prelude)."""
+    if entry.mark == "auto":
+        return "t" if entry.ttl else "k"
+    return "r" if entry.mark == "run" else "n"
 
 
 class _Buckets:
@@ -119,9 +73,9 @@ class _Buckets:
         self._scope = scope
         self._numbers: dict[str, int] = {}
 
-    def place(self, digest: bytes) -> tuple[int, bytes]:
-        key, field = self._scope.mark(digest)
-        return self._numbers.setdefault(key, len(self._numbers) + 1), field
+    def number(self, digest: bytes) -> int:
+        key, _ = self._scope.mark(digest)
+        return self._numbers.setdefault(key, len(self._numbers) + 1)
 
     def keys(self) -> list[str]:
         return list(self._numbers)
@@ -138,6 +92,8 @@ class Scripts:
         self._clock = (space.clock, space.sessions)
         self._ready = (key("ready"), key("slots"))
         self._backlog = (*self._ready, key("delayed"), key("state"))
+        #: Granted items whose mark needs the time at which they are done.
+        self._timed: set[bytes] = set()
 
     @property
     def server_id(self) -> str:
@@ -157,7 +113,10 @@ class Scripts:
         key, space = self.scope.key, self.scope.namespace
         reply = await self._call(
             "open",
-            (*self._clock, space.session(sid), key("meta"), key("members"), key("producing"), key("state"), key("start")),
+            (
+                *self._clock, space.session(sid), key("meta"), key("members"), key("producing"), key("state"),
+                key("start"),
+            ),
             _pack({
                 "sid": sid, "ttl": ttl, "config": config, "shards": shards, "fresh": int(fresh),
                 "info": [part for pair in info.items() for part in pair],
@@ -197,18 +156,19 @@ class Scripts:
 
         :returns: one character each: ``+`` accepted, ``=`` pending or leased already, ``.`` done already.
         """
-        buckets, rows = _Buckets(self.scope), []
-        for entry in entries:
-            bucket, field = (0, b"") if entry.mark == "none" else buckets.place(entry.digest)
-            rows.append(  # fmt: skip
-                (
-                    _raw(entry.digest), entry.slot, entry.priority, _raw(entry.payload), entry.mark,
-                    bucket, _raw(field), entry.ttl,
-                )
-            )
+        buckets = _Buckets(self.scope)
+        columns = (
+            [_raw(entry.digest) for entry in entries],
+            [entry.slot for entry in entries],
+            [entry.priority for entry in entries],
+            [_raw(entry.payload) for entry in entries],
+            "".join(map(_code, entries)),
+            [0 if entry.mark == "none" else buckets.number(entry.digest) for entry in entries],
+            [entry.ttl for entry in entries],
+        )
         key, space = self.scope.key, self.scope.namespace
         keys = (space.clock, space.session(sid), key("meta"), *self._ready, key("state"), key("payload"), key("dead"))
-        return self._answer(await self._call("push", (*keys, *buckets.keys()), sid, n, _pack(rows)), "push", n)
+        return self._answer(await self._call("push", (*keys, *buckets.keys()), sid, n, _pack(columns)), "push", n)
 
     async def lease(self, sid: str, n: int, *, want: int, rooms: Mapping[str, int]) -> tuple[Standing, list[Grant]]:
         """Lease up to *want* items, of each slot in *rooms* no more than that.
@@ -219,10 +179,10 @@ class Scripts:
         key, space = self.scope.key, self.scope.namespace
         keys = (
             *self._clock, space.session(sid), key("meta"), key("members"), key("producing"), *self._backlog,
-            key("payload"), self.scope.held(sid), space.control,
+            self.scope.held(sid), space.control,
         )  # fmt: skip
         ask = {"want": want, "rooms": dict(rooms), "job": self.scope.job}
-        (status, *standing), *rows = await self._call("lease", keys, sid, n, _pack(ask))
+        (status, *standing), *granted = await self._call("lease", keys, sid, n, _pack(ask))
         if status == b"report":
             raise GenerationChanged
         if status == b"lost":
@@ -230,14 +190,23 @@ class Scripts:
         if status == b"older":
             raise StoreRefused(f"call {n} of lease is older than one already answered")
         grace, ready, delayed, leased, due, drained, paused, expired = standing
-        grants = [
-            Grant(rows[i], int(rows[i + 1]), rows[i + 2], rows[i + 3], rows[i + 4].decode(), rows[i + 5].decode(), rows[i + 6])
-            for i in range(0, len(rows), 7)
-        ]
         return (
             Standing(bool(grace), ready, delayed, leased, due, bool(drained), bool(paused), expired.decode()),
-            grants,
+            self._grants(*granted),
         )
+
+    def _grants(self, first: bytes, digests: bytes, values: Sequence[bytes]) -> list[Grant]:
+        """Read the items of a lease; those that a repeated call finds gone are left out."""
+        fence, grants = int(first), []
+        for at, value in enumerate(values):
+            if value:
+                digest, item = digests[16 * at : 16 * at + 16], read_record(value)
+                grants.append(
+                    Grant(digest, fence + at, item.attempts, item.deaths, item.slot, item.mark, item.payload)
+                )
+                if item.is_timed:
+                    self._timed.add(digest)
+        return grants
 
     async def settle(self, sid: str, n: int, settlements: Sequence[Settlement]) -> str:
         """Say what became of leased items.
@@ -245,23 +214,35 @@ class Scripts:
         :returns: one character each: ``+`` accepted, ``!`` accepted and dead now, ``-`` not held (any more).
         """
         buckets = _Buckets(self.scope)
-        rows = [self._row(settlement, buckets) for settlement in settlements]
+        digests, fences, verbs, args = [], [], [], {}
+        for number, settlement in enumerate(settlements, 1):
+            digests.append(_raw(settlement.digest))
+            fences.append(_fence(settlement.fence))
+            verb, more = self._verb(settlement, buckets)
+            verbs.append(verb)
+            if more:
+                args[number] = more
         key, space = self.scope.key, self.scope.namespace
         keys = (
             space.clock, space.session(sid), key("meta"), *self._backlog, key("payload"), key("dead"),
             self.scope.held(sid), *buckets.keys(),
         )  # fmt: skip
-        return self._answer(await self._call("settle", keys, sid, n, _pack(rows)), "settle", n)
+        columns = (digests, fences, "".join(verbs), args)
+        answer = self._answer(await self._call("settle", keys, sid, n, _pack(columns)), "settle", n)
+        self._timed.difference_update(
+            settlement.digest for settlement in settlements if settlement.verb != "sent"
+        )
+        return answer
 
-    @staticmethod
-    def _row(settlement: Settlement, buckets: _Buckets) -> tuple[Any, ...]:
-        head = (_raw(settlement.digest), settlement.fence, settlement.verb)
-        if settlement.verb not in ("done", "rejected"):
-            return (*head, *settlement.args)
-        if settlement.args[:1] == ("none",):
-            return (*head, 0, "", *settlement.args)
-        bucket, field = buckets.place(settlement.digest)
-        return (*head, bucket, _raw(field), *settlement.args)
+    def _verb(self, settlement: Settlement, buckets: _Buckets) -> tuple[str, tuple[Any, ...]]:
+        """Return the verb and arguments of ``settle.lua``; a bucket is named only where the mark may have to change."""
+        verb, args = settlement.verb, settlement.args
+        if verb == "done":
+            is_known = args[0] == "none" or (args[0] == "keep" and settlement.digest not in self._timed)
+            return _DONE[args[0]], () if is_known else (buckets.number(settlement.digest),)
+        if verb == "rejected":
+            return "x", () if args == ("none",) else (buckets.number(settlement.digest),)
+        return _VERBS[verb], args
 
     async def report(
         self, sid: str, n: int, holds: Sequence[tuple[bytes, int]], *, previous: str = ""
@@ -272,9 +253,12 @@ class Scripts:
         :raises SessionLost: the session is over.
         """
         space = self.scope.namespace
-        keys = (*self._clock, space.session(sid), *self._backlog, self.scope.held(sid), self.scope.held(previous))
-        reply = await self._call("report", keys, sid, n, previous,
-            _pack([(_raw(digest), fence) for digest, fence in holds]))
+        keys = (
+            *self._clock, space.session(sid), self.scope.key("meta"), *self._backlog, self.scope.held(sid),
+            self.scope.held(previous),
+        )  # fmt: skip
+        columns = ([_raw(digest) for digest, _ in holds], [_fence(fence) for _, fence in holds])
+        reply = await self._call("report", keys, sid, n, _pack(columns))
         if reply == b"lost":
             raise SessionLost(f"session {sid} is over")
         return [int(fence) for fence in self._answer(reply, "report", n).split()]
@@ -287,7 +271,7 @@ class Scripts:
         key, space = self.scope.key, self.scope.namespace
         keys = (
             *self._clock, space.session(sid), key("meta"), key("members"), key("producing"), *self._backlog,
-            key("dead"), self.scope.held(sid),
+            key("payload"), key("dead"), self.scope.held(sid),
         )  # fmt: skip
         moved, left = await self._call("reclaim", keys, sid, deaths, policy)
         return moved, left

@@ -32,7 +32,7 @@ def test_a_node_that_leaves_hands_everything_back_at_once(fleet: Callable[..., F
     assert paths_of(shop.hits("/slow/")) == done
     records = records_of(server.client())
     assert len(records) == 30 - len(done)
-    assert {(record[0], record[4], record[5], record[6]) for record in records} == {("P", 0, 0, "")}
+    assert {(record.state, record.attempts, record.deaths) for record in records} == {("pending", 0, 0)}
 
 
 def test_what_a_leaving_node_had_goes_to_the_others_at_once(fleet: Callable[..., Fleet]) -> None:

@@ -23,6 +23,7 @@ from scrapy_lease import lease_of
 from scrapy_lease.meta import digest_of
 from scrapy_lease.store.client import Channel, StoreStats
 from scrapy_lease.store.keys import Namespace, Scope
+from scrapy_lease.store.reading import ItemRecord, read_records
 from scrapy_lease.store.scripts import Entry, Scripts
 from tests.helpers.fleet import Fleet, Node
 
@@ -106,23 +107,28 @@ def dead_letters(client: redis.Redis, scope: Scope | None = None) -> list[dict[s
     return [dict(zip(names, msgspec.msgpack.decode(value)[:4], strict=True)) for value in packed]
 
 
-def records_of(client: redis.Redis, scope: Scope | None = None) -> list[list[Any]]:
-    """The records of what is pending or leased: state, slot, order, mark, attempts, deaths, session, ..."""
-    return [msgspec.msgpack.decode(value) for value in client.hvals((scope or scope_of()).key("state"))]
+def records_of(client: redis.Redis, scope: Scope | None = None) -> list[ItemRecord]:
+    """What is pending, delayed or leased."""
+    scope = scope or scope_of()
+    held = {key.decode(): client.hgetall(key) for key in client.scan_iter(scope.held("*"))}
+    delayed = client.zrange(scope.key("delayed"), 0, -1)
+    return list(read_records(client.hgetall(scope.key("state")), held, delayed).values())
 
 
-def push(url: str, *payloads: bytes, slot: str = "127.0.0.1") -> list[bytes]:
-    """Put requests into the backlog from outside, as `scrapy-lease push` does; return their digests."""
+def push(url: str, *payloads: bytes) -> None:
+    """Put requests into the backlog from outside, as `scrapy-lease push` does."""
 
     async def run() -> None:
         channel = Channel(url, url, 5.0, StoreStats(), None)
-        await Scripts(channel, scope_of()).push("", 0, entries)
-        await channel.close()
+        try:
+            await Scripts(channel, scope_of()).push("", 0, entries)
+        finally:
+            await channel.close()
 
-    digests = [digest_of(f"pushed {number}") for number in range(len(payloads))]
-    entries = [Entry(digest, slot, 0, payload, "auto") for digest, payload in zip(digests, payloads, strict=True)]
+    entries = [
+        Entry(digest_of(f"pushed {number}"), "127.0.0.1", 0, payload, "auto") for number, payload in enumerate(payloads)
+    ]
     asyncio.run(run())
-    return digests
 
 
 def seeds(default: int) -> range:

@@ -10,7 +10,7 @@ import pytest
 
 from example.hits import max_concurrency
 from tests.helpers.fleet import Fleet
-from tests.helpers.spiders import crawl
+from tests.helpers.spiders import crawl, is_long
 
 TEMPLATE = {"DOWNLOAD_DELAY": 1, "CONCURRENT_REQUESTS_PER_DOMAIN": 1, "RANDOMIZE_DOWNLOAD_DELAY": "False"}
 GAPS = """
@@ -87,8 +87,9 @@ def test_a_slow_host_keeps_nobody_waiting(fleet: Callable[..., Fleet]) -> None:
         """, other=other)  # fmt: skip
     fast = shop.wait_for_hits(100, "/product/")
     slow = shop.hits("/slow/")
-    assert fast[-1].started - min(slow[0].started, fast[0].started) < 1.5
-    assert len(slow) < 64
+    # On a machine with other work only what tells: no slow page has ended, so none was waited for.
+    assert fast[-1].started - min(slow[0].started, fast[0].started) < (1.0 if is_long() else 4.0)
+    assert len(slow) == 8
     node.end()
 
 

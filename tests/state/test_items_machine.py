@@ -173,9 +173,10 @@ class Items(RuleBasedStateMachine):
     def restart(self) -> None:
         self.bench.restart()
 
+    @precondition(lambda self: not self.bench.at_risk)
     @rule()
     def save(self) -> None:
-        """From here on the server may lose what is written."""
+        """From here on the server may lose what is written; what it lost before was repeated."""
         self.past = self.bench.save()
         for node in self.nodes:
             node.pushed, node.settled = [], []

@@ -1,10 +1,19 @@
 -- Shared by every script: the lease clock, generations, numbered calls, item records and the ready set.
--- An item record is {state, slot, order, mark, attempts, deaths, session, fence, since, sent}; state is
---   P pending (in ready)   D delayed (in delayed, until its time)   L leased (in held of its session)
--- ready orders by download slot, then by order, in one lexicographic set; slots ranks slots by their best order.
-local STATE, SLOT, ORDER, MARK, ATTEMPTS, DEATHS, SESSION, FENCE, SINCE, SENT = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
+--
+-- state   HASH digest -> code, attempts (3 digits), deaths (3), order (16), length of slot (4), slot, payload: every item
+--         that is not over, written when it is pushed and when a fault is counted. code is k: an item, t: an item whose
+--         mark counts for a time, r: marked for this run only, n: not an item.
+-- held    HASH of one session, digest -> fence (16 digits), then S if it may have been sent: its leases.
+-- ready   ZSET of slot, \0, order, 1 to 64 digests whose orders follow each other: what is pending, in lexicographic order.
+-- slots   ZSET slot -> its best order;   delayed ZSET digest -> when it is pending again, on the lease clock.
+-- An item of state is in exactly one of ready, delayed and the held of one session.
+local DIGEST, ORDER, FENCE = 16, 16, 16  -- their lengths
+local PER_MEMBER, SENT = 64, 'S'
 local MARK_EPOCH = 1577836800            -- marks count seconds from 2020-01-01, so that they stay small integers
-local CHUNK = 1000                       -- unpack() of some thousands of values fails
+local CHUNK = 4000                       -- unpack() of more than some 7000 values fails
+
+local SESSION_KEPT = 7 * 86400000        -- ms without a beat after which a session's hash goes; by the wall clock, which steps
+local SESSION_FORGOTTEN = 3600000        -- ms for which a session without leases may still ask for its last replies
 
 local function int(number) return string.format('%.0f', number) end
 
@@ -53,6 +62,8 @@ local function bulk(command, key, values)
 end
 
 local function bulk_get(key, fields)
+  if #fields == 0 then return {} end
+  if #fields <= CHUNK then return redis.call('HMGET', key, unpack(fields)) end
   local values = {}
   for first = 1, #fields, CHUNK do
     for _, value in ipairs(redis.call('HMGET', key, unpack(fields, first, math.min(first + CHUNK - 1, #fields)))) do
@@ -62,13 +73,64 @@ local function bulk_get(key, fields)
   return values
 end
 
+-- Adds leases (digest, lease, digest, lease, …) to held. Of a few hundred short fields the server makes a list that it
+-- searches from end to end for each; one long value makes it a table, and a table it stays.
+local function hold(held, leases)
+  if #leases > 64 then redis.call('HSET', held, '', string.rep(' ', 65)) end
+  bulk('HSET', held, leases)
+  if #leases > 64 then redis.call('HDEL', held, '') end
+end
+
 local function next_fences(clock, micros, count)
   local first = math.max((tonumber(redis.call('HGET', clock, 'fence')) or 0) + 1, micros)
   redis.call('HSET', clock, 'fence', int(first + count - 1))
   return first
 end
 
-local function member(record, digest) return record[SLOT] .. '\0' .. record[ORDER] .. digest end
+local function order_after(order, count) return string.format('%016.0f', tonumber(order) + count) end
+
+local function record(code, attempts, deaths, order, slot, payload)
+  return string.format('%s%03d%03d%s%04d%s', code, attempts, deaths, order, #slot, slot) .. payload
+end
+
+local function place_of(value)
+  local last = 27 + tonumber(string.sub(value, 24, 27))
+  return string.sub(value, 28, last), string.sub(value, 8, 23), last + 1
+end
+
+local function faults_of(value) return tonumber(string.sub(value, 2, 4)), tonumber(string.sub(value, 5, 7)) end
+
+local function with_faults(value, attempts, deaths)
+  local counts = string.format('%03d%03d', math.min(attempts, 999), math.min(deaths, 999))
+  return string.sub(value, 1, 1) .. counts .. string.sub(value, 8)
+end
+
+local function bury(meta, state, payload, dead, digest, value, reason, trace, wall)
+  local attempts, deaths = faults_of(value)
+  local slot, order, body = place_of(value)
+  redis.call('HSET', dead, digest,
+    cmsgpack.pack({reason, trace, attempts, deaths, math.floor(wall / 1000), slot, order}))
+  redis.call('HSET', payload, digest, string.sub(value, body))
+  redis.call('HDEL', state, digest)
+  redis.call('HINCRBY', meta, 'died', 1)
+end
+
+-- Marks an item as known, and says whether it is new: neither done nor (what the caller looks up) in the backlog.
+-- A mark stays when the item is done, so being done costs no write; -run counts for that run, a second for a time.
+local function is_new(bucket, dead, digest, code, ttl, run, seconds)
+  local field, value = string.sub(digest, 9), int(code == 'r' and -run or seconds - MARK_EPOCH)
+  if redis.call('HSETNX', bucket, field, value) == 1 then return true end
+  if redis.call('HEXISTS', dead, digest) == 0 then
+    local mark = tonumber(redis.call('HGET', bucket, field))
+    if mark < 0 then
+      if mark == -run then return false end
+    elseif ttl == 0 or seconds - MARK_EPOCH - mark < ttl then
+      return false
+    end
+  end
+  redis.call('HSET', bucket, field, value)
+  return true
+end
 
 local function first_of(ready, slot, count)
   return redis.call('ZRANGEBYLEX', ready, '[' .. slot .. '\0', '(' .. slot .. '\1', 'LIMIT', 0, count)
@@ -77,26 +139,32 @@ end
 local function rank_slot(ready, slots, slot)
   local head = first_of(ready, slot, 1)[1]
   if head then
-    redis.call('ZADD', slots, string.sub(head, #slot + 2, #slot + 17), slot)
+    redis.call('ZADD', slots, string.sub(head, #slot + 2, #slot + 1 + ORDER), slot)
   else
     redis.call('ZREM', slots, slot)
   end
 end
 
--- Puts records (a list of digest, record, digest, record …) into ready; the caller has stored or stores them.
-local function make_ready(ready, slots, list)
-  local members, best = {}, {}
-  for i = 1, #list, 2 do
-    local record = list[i + 1]
-    members[#members + 1] = '0'
-    members[#members + 1] = member(record, list[i])
-    local slot = record[SLOT]
-    if not best[slot] or record[ORDER] < best[slot] then best[slot] = record[ORDER] end
+-- Puts members (slot, order, digests, slot, order, digests, …) of count digests into ready.
+local function add_ready(meta, ready, slots, members, count)
+  local entries, best = {}, {}
+  for i = 1, #members, 3 do
+    local slot, order = members[i], members[i + 1]
+    entries[#entries + 1] = '0'
+    entries[#entries + 1] = slot .. '\0' .. order .. members[i + 2]
+    if not best[slot] or order < best[slot] then best[slot] = order end
   end
-  bulk('ZADD', ready, members)
+  bulk('ZADD', ready, entries)
   for slot, order in pairs(best) do redis.call('ZADD', slots, 'LT', order, slot) end
+  if count > 0 then redis.call('HINCRBY', meta, 'ready', count) end
 end
 
-local function leave(record)
-  record[STATE], record[SESSION], record[FENCE], record[SINCE], record[SENT] = 'P', '', 0, 0, 0
+-- The same for single items (digest, its value in state, digest, value, …).
+local function make_ready(meta, ready, slots, items)
+  local members = {}
+  for i = 1, #items, 2 do
+    local slot, order = place_of(items[i + 1])
+    members[#members + 1], members[#members + 2], members[#members + 3] = slot, order, items[i]
+  end
+  add_ready(meta, ready, slots, members, #items / 2)
 end

@@ -12,7 +12,7 @@ local deadline = int(now + ask.ttl)
 redis.call('ZADD', sessions, 'XX', 'GT', deadline, ask.sid)
 redis.call('ZADD', members, 'XX', 'GT', deadline, ask.sid)
 redis.call('HSET', session, 'beat', int(wall), 'ttl', int(ask.ttl))
-redis.call('PEXPIRE', session, 3600000)
+redis.call('PEXPIRE', session, SESSION_KEPT)
 local ttl_max = tonumber(redis.call('HGET', clock, 'ttl_max')) or 0
 if ask.ttl > ttl_max then redis.call('HSET', clock, 'ttl_max', int(ask.ttl)) end
 local live = redis.call('ZCOUNT', sessions, '(' .. int(now), '+inf')

@@ -1,13 +1,15 @@
 -- Grants ready items to a live session, best order first, no download slot more than its room; tells how the run stands.
--- KEYS clock sessions session meta members producing ready slots delayed state payload held control
+-- KEYS clock sessions session meta members producing ready slots delayed state held control
 -- ARGV run_id, sid, n, {want, rooms, job}: rooms maps a slot to how many more it may take; an unlisted slot may take
 --      three quarters of what is left, so that one host never fills the window
--- Returns {{'ok', grace, ready, delayed, leased, due, drained, paused, expired session or ''},
---          digest, fence, attempts, deaths, slot, mark, payload, digest, …} | {{'lost'}} | {{'report'}} | {{'older'}}
+-- Returns {{'ok', grace, ready, delayed, leased, due, drained, paused, expired session or ''}, first fence, digests in
+--          one string, {for each its value in state, '' if it is not held}}; fences count up from the first
+--         | {{'lost'}} | {{'report'}} | {{'older'}}
 local clock, sessions, session, meta = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local members, producing, ready, slots = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
-local delayed, state, payload, held, control = KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[13]
+local delayed, state, held, control = KEYS[9], KEYS[10], KEYS[11], KEYS[12]
 local run_id, sid, n, ask = ARGV[1], ARGV[2], tonumber(ARGV[3]), cmsgpack.unpack(ARGV[4])
+local sub, format = string.sub, string.format
 
 local now, wall, micros = advance(clock)
 local number, grace = generation(clock, sessions, run_id, now)
@@ -18,18 +20,42 @@ local paused = redis.call('HEXISTS', control, 'pause:' .. ask.job) == 1
 local function wake_due()
   local due = redis.call('ZRANGEBYSCORE', delayed, '-inf', int(now), 'LIMIT', 0, 100)
   if #due == 0 then return end
-  local list, states = {}, {}
-  for i, packed in ipairs(bulk_get(state, due)) do
-    local record = packed and cmsgpack.unpack(packed)
-    if record and record[STATE] == 'D' then
-      leave(record)
-      list[#list + 1], list[#list + 2] = due[i], record
-      states[#states + 1], states[#states + 2] = due[i], cmsgpack.pack(record)
-    end
+  local items = {}
+  for i, value in ipairs(bulk_get(state, due)) do
+    if value then items[#items + 1], items[#items + 2] = due[i], value end
   end
-  bulk('HSET', state, states)
-  make_ready(ready, slots, list)
+  make_ready(meta, ready, slots, items)
   bulk('ZREM', delayed, due)
+end
+
+-- Appends up to room digests of the slot to picked and takes them out of ready; what is left of a member stays in it.
+local function pick_from(slot, room, picked)
+  local head, limit, wanted, size = #slot + 1 + ORDER, math.ceil(room / PER_MEMBER), room, #picked
+  local last = size + room
+  while wanted > 0 do
+    local found = first_of(ready, slot, limit)
+    if #found == 0 then break end
+    local used, rest = 0, nil
+    while wanted > 0 and used < #found do
+      used = used + 1
+      local entry = found[used]
+      local stop = math.min(#entry, head + wanted * DIGEST)
+      for first = head + 1, stop, DIGEST do
+        size = size + 1
+        picked[size] = sub(entry, first, first + DIGEST - 1)
+      end
+      if stop < #entry then
+        local order = order_after(sub(entry, #slot + 2, head), (stop - head) / DIGEST)
+        rest = slot .. '\0' .. order .. sub(entry, stop + 1)
+      end
+      wanted = last - size
+    end
+    redis.call('ZREMRANGEBYLEX', ready, '[' .. slot .. '\0', '[' .. found[used])
+    if rest then redis.call('ZADD', ready, 0, rest) end
+    limit = limit * 2
+  end
+  rank_slot(ready, slots, slot)
+  return room - wanted
 end
 
 local function pick()
@@ -38,47 +64,54 @@ local function pick()
   for _, slot in ipairs(redis.call('ZRANGE', slots, 0, ask.want + listed - 1)) do
     if left <= 0 then break end
     local room = math.min(ask.rooms[slot] or math.max(1, math.floor(left * 0.75)), left)
-    local found = room > 0 and first_of(ready, slot, room) or {}
-    for _, entry in ipairs(found) do picked[#picked + 1] = string.sub(entry, #slot + 18) end
-    if #found > 0 then
-      redis.call('ZREMRANGEBYLEX', ready, '[' .. found[1], '[' .. found[#found])
-      rank_slot(ready, slots, slot)
-      left = left - #found
-    end
+    if room > 0 then left = left - pick_from(slot, room, picked) end
   end
+  if #picked > 0 then redis.call('HINCRBY', meta, 'ready', -#picked) end
   return picked
 end
 
-local function grant(digests)
-  local fence = next_fences(clock, micros, #digests)
-  local states, granted = {}, {}
-  for i, packed in ipairs(bulk_get(state, digests)) do
-    if packed then
-      local record = cmsgpack.unpack(packed)
-      record[STATE], record[SESSION], record[FENCE], record[SINCE] = 'L', sid, fence, math.floor(wall / 1000)
-      states[#states + 1], states[#states + 2] = digests[i], cmsgpack.pack(record)
-      granted[#granted + 1], fence = digests[i], fence + 1
+local function grant(picked)
+  if #picked == 0 then return 0, '', {} end
+  local values, leases, at = bulk_get(state, picked), {}, 0
+  local first = next_fences(clock, micros, #picked)
+  for i = 1, #picked do
+    if values[i] then
+      leases[at + 1], leases[at + 2] = picked[i], format('%016d', first + i - 1)
+      at = at + 2
+    else
+      values[i] = ''
     end
   end
-  bulk('HSET', state, states)
-  bulk('SADD', held, granted)
-  return granted
+  hold(held, leases)
+  return first, table.concat(picked), values
 end
 
-local before, granted = replay(session, 'lease', n), {}
+-- What an earlier call granted, as far as the session still holds it under the same fence.
+local function granted_before(first, digests)
+  local list, values = {}, {}
+  for at = 1, #digests, DIGEST do list[#list + 1] = sub(digests, at, at + DIGEST - 1) end
+  local leases = bulk_get(held, list)
+  for i, value in ipairs(bulk_get(state, list)) do
+    local is_held = leases[i] and sub(leases[i], 1, FENCE) == format('%016d', first + i - 1)
+    values[i] = value and is_held and value or ''
+  end
+  return first, digests, values
+end
+
+local before, first, digests, values = replay(session, 'lease', n), 0, '', {}
 if before == 'older' then return {{'older'}} end
 if before then
-  granted = cmsgpack.unpack(before)
+  first, digests, values = granted_before(tonumber(sub(before, 1, FENCE)), sub(before, FENCE + 1))
 elseif ask.want > 0 then
   if not grace and not paused then
     wake_due()
-    granted = grant(pick())
+    first, digests, values = grant(pick())
   end
   -- Also where nothing was granted: a copy of this call that comes late must not take what nobody will hear of.
-  remember(session, 'lease', n, cmsgpack.pack(granted))
+  remember(session, 'lease', n, format('%016d', first) .. digests)
 end
 
-local pending, waiting = redis.call('ZCARD', ready), redis.call('ZCARD', delayed)
+local pending, waiting = tonumber(redis.call('HGET', meta, 'ready')) or 0, redis.call('ZCARD', delayed)
 local known = redis.call('HLEN', state)
 local drained = known == 0
 if drained then
@@ -88,18 +121,6 @@ if drained then
 end
 local soonest = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2]
 local expired = not grace and redis.call('ZRANGEBYSCORE', members, '-inf', int(now), 'LIMIT', 0, 1)[1] or ''
-local reply = {{'ok', grace and 1 or 0, pending, waiting, known - pending - waiting,
-  soonest and math.max(0, tonumber(soonest) - now) or -1, drained and 1 or 0, paused and 1 or 0, expired}}
-if #granted > 0 then
-  local packed, bodies = bulk_get(state, granted), bulk_get(payload, granted)
-  for i, digest in ipairs(granted) do
-    local record = packed[i] and cmsgpack.unpack(packed[i])
-    if record and record[STATE] == 'L' and record[SESSION] == sid then
-      for _, value in ipairs({digest, int(record[FENCE]), record[ATTEMPTS], record[DEATHS], record[SLOT], record[MARK],
-        bodies[i] or ''}) do
-        reply[#reply + 1] = value
-      end
-    end
-  end
-end
-return reply
+return {{'ok', grace and 1 or 0, pending, waiting, math.max(0, known - pending - waiting),
+  soonest and math.max(0, tonumber(soonest) - now) or -1, drained and 1 or 0, paused and 1 or 0, expired},
+  int(first), digests, values}

@@ -30,5 +30,5 @@ redis.call('ZADD', sessions, int(now + ttl), sid)
 redis.call('ZADD', members, int(now + ttl), sid)
 redis.call('SADD', producing, sid)
 redis.call('HSET', session, 'generation', int(number), 'opened', int(wall), unpack(ask.info))
-redis.call('PEXPIRE', session, 3600000)
+redis.call('PEXPIRE', session, SESSION_KEPT)
 return {'ok', number, run, live + 1}

@@ -1,60 +1,69 @@
 -- A session says what it holds: after the server restarted, or after it was lost and opened anew (previous).
--- What the records still name for it stays; what is free is leased to it again; what another has is lost to it.
--- What the records name but it did not report becomes pending. Afterwards the session may be granted again.
--- KEYS clock sessions session ready slots delayed state held held-of-previous
--- ARGV run_id, sid, n, previous ('' for none), {{digest, fence}, …}
+-- What it still holds by the store's account stays; what is free is leased to it again; what another has is lost to it.
+-- What the store says it holds but it did not report becomes pending. Afterwards the session may be granted again.
+-- KEYS clock sessions session meta ready slots delayed state held held-of-previous
+-- ARGV run_id, sid, n, {{digest, …}, {fence, …}}
 -- Returns the fences now held, one for each entry, joined by spaces, 0 where it is lost; or 'lost'; or 'older'
-local clock, sessions, session, ready, slots = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local delayed, state, held, held_before = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
-local run_id, sid, n, previous, entries = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], cmsgpack.unpack(ARGV[5])
+local clock, sessions, session, meta, ready = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local slots, delayed, state, held, held_before = KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
+local run_id, sid, n = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local digests, fences = unpack(cmsgpack.unpack(ARGV[4]))
 
-local now, wall, micros = advance(clock)
+local now, _, micros = advance(clock)
 local number = generation(clock, sessions, run_id, now)
 if deadline_of(sessions, sid) <= now then return 'lost' end
 local before = replay(session, 'report', n)
 if before then return before end
-local fence, reply, kept = next_fences(clock, micros, #entries), {}, {}
 
-local function take(digest, record)
-  if record[STATE] == 'P' then
-    redis.call('ZREM', ready, member(record, digest))
-    rank_slot(ready, slots, record[SLOT])
-  elseif record[STATE] == 'D' then
-    redis.call('ZREM', delayed, digest)
-  else
-    redis.call('SREM', held_before, digest)
+-- Takes one digest out of its member of ready, which falls in two; false: it is not there.
+local function leave_ready(digest, value)
+  local slot, order = place_of(value)
+  local head, top = #slot + 1 + ORDER, '(' .. slot .. '\0' .. order_after(order, 1)
+  local entry = redis.call('ZREVRANGEBYLEX', ready, top, '[' .. slot .. '\0', 'LIMIT', 0, 1)[1]
+  if not entry then return false end
+  local first = head + 1 + DIGEST * (tonumber(order) - tonumber(string.sub(entry, #slot + 2, head)))
+  local last = first + DIGEST - 1
+  if string.sub(entry, first, last) ~= digest then return false end
+  redis.call('ZREM', ready, entry)
+  if first > head + 1 then redis.call('ZADD', ready, 0, string.sub(entry, 1, first - 1)) end
+  if last < #entry then
+    redis.call('ZADD', ready, 0, slot .. '\0' .. order_after(order, 1) .. string.sub(entry, last + 1))
   end
-  record[STATE], record[SESSION], record[FENCE], record[SINCE] = 'L', sid, fence, math.floor(wall / 1000)
-  redis.call('HSET', state, digest, cmsgpack.pack(record))
-  redis.call('SADD', held, digest)
-  fence = fence + 1
-  return int(fence - 1)
+  redis.call('HINCRBY', meta, 'ready', -1)
+  rank_slot(ready, slots, slot)
+  return true
 end
 
-for i, entry in ipairs(entries) do
-  local digest, packed = entry[1], redis.call('HGET', state, entry[1])
-  local record = packed and cmsgpack.unpack(packed)
+local function is_held(lease, fence) return lease and string.sub(lease, 1, FENCE) == fence end
+
+local function is_free(digest, value, fence)
+  if is_held(redis.call('HGET', held_before, digest), fence) then return redis.call('HDEL', held_before, digest) == 1 end
+  return leave_ready(digest, value) or redis.call('ZREM', delayed, digest) == 1
+end
+
+local fence, reply, kept = next_fences(clock, micros, #digests), {}, {}
+for i, digest in ipairs(digests) do
+  local value, lease = redis.call('HGET', state, digest), redis.call('HGET', held, digest)
   reply[i] = '0'
-  if record and record[STATE] == 'L' and record[SESSION] == sid and record[FENCE] == entry[2] then
-    reply[i] = int(record[FENCE])
-  elseif record and (record[STATE] ~= 'L' or (record[SESSION] == previous and record[FENCE] == entry[2])) then
-    reply[i] = take(digest, record)
+  if value and is_held(lease, fences[i]) then
+    reply[i] = fences[i]
+  elseif value and not lease and is_free(digest, value, fences[i]) then
+    reply[i], fence = string.format('%016d', fence), fence + 1
+    redis.call('HSET', held, digest, reply[i])
   end
   if reply[i] ~= '0' then kept[digest] = true end
 end
 
-local list = {}
-for _, digest in ipairs(redis.call('SMEMBERS', held)) do
-  local packed = not kept[digest] and redis.call('HGET', state, digest)
-  local record = packed and cmsgpack.unpack(packed)
-  if record and record[STATE] == 'L' and record[SESSION] == sid then
-    leave(record)
-    redis.call('HSET', state, digest, cmsgpack.pack(record))
-    list[#list + 1], list[#list + 2] = digest, record
+local pending, dropped = {}, {}
+for _, digest in ipairs(redis.call('HKEYS', held)) do
+  if not kept[digest] then
+    local value = redis.call('HGET', state, digest)
+    if value then pending[#pending + 1], pending[#pending + 2] = digest, value end
+    dropped[#dropped + 1] = digest
   end
-  if not kept[digest] then redis.call('SREM', held, digest) end
 end
-make_ready(ready, slots, list)
+bulk('HDEL', held, dropped)
+make_ready(meta, ready, slots, pending)
 redis.call('HSET', session, 'generation', int(number))
 local answer = table.concat(reply, ' ')
 remember(session, 'report', n, answer)

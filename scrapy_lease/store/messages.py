@@ -1,0 +1,88 @@
+"""What the scripts of :mod:`scrapy_lease.store.scripts` take and return."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+class GenerationChanged(Exception):
+    """The server restarted: the session must report what it holds before it is granted anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """Reply of ``Scripts.open``: server generation, number of the run, live sessions of the scope."""
+
+    generation: int
+    run: int
+    live: int
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """Reply of ``Scripts.beat``."""
+
+    generation: int
+    live: int
+    paused: bool
+    draining: bool
+    reported: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A request on its way into the backlog.
+
+    :param mark: ``auto``: an item; ``run``: done counts for this run only; ``none``: not an item, never marked.
+    :param ttl: seconds for which a mark counts; 0: for ever.
+    """
+
+    digest: bytes
+    slot: str
+    priority: int
+    payload: bytes
+    mark: str
+    ttl: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """An item leased to this session."""
+
+    digest: bytes
+    fence: int
+    attempts: int
+    deaths: int
+    slot: str
+    mark: str
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How the run stands. ``due``: ms until the next delayed item is ready, -1 if there is none; ``expired``: a session
+    that is over and still holds items, or ``""``."""
+
+    grace: bool
+    ready: int
+    delayed: int
+    leased: int
+    due: int
+    drained: bool
+    paused: bool
+    expired: str
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """What became of a leased item: *verb* and its arguments as ``settle.lua`` lists them.
+
+    ``done`` takes ``keep``, ``run`` or ``none`` as its mark, ``rejected`` takes nothing, ``failed`` (delay ms, attempts
+    allowed, reason, trace), ``dead`` (reason, trace), ``back`` (delay ms), ``sent`` nothing.
+    """
+
+    digest: bytes
+    fence: int
+    verb: str
+    args: tuple[Any, ...] = ()
