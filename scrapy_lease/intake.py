@@ -144,7 +144,7 @@ class Intake:
         except LeaseError as error:
             self._refuse(request, parent, "item_key", error)
         except Exception as error:
-            # Of what the user put into the request, such as a download slot that is no string: the others must not suffer.
+            # Of what the user put into it, such as a download slot that is no string: the others must not suffer.
             self._refuse(request, parent, "unusable", error)
         return None
 

@@ -19,7 +19,6 @@ from scrapy_lease.exceptions import StoreUnavailable
 from scrapy_lease.payload import describe
 from scrapy_lease.settings import LeaseSettings
 from scrapy_lease.store.keys import Scope
-from scrapy_lease.store.reading import read_record
 from scrapy_lease.store.tools import Exported, HeldByLive, Tools
 
 #: Items of one call of import: some hundred kilobytes.
@@ -122,15 +121,12 @@ def export_command(output: IO[bytes], as_json: bool) -> None:
 
 
 async def _exported(tools: Tools, scope: Scope) -> AsyncIterator[Line]:
-    async for packed in tools.fields(scope.key("state")):
-        payloads = await tools.payloads(scope, list(packed))
-        for (digest, data), payload in zip(packed.items(), payloads, strict=True):
-            if payload is None:
-                continue
-            record, shown = read_record(data), describe(payload)
+    async for records in tools.records(scope):
+        for digest, record in records.items():
+            shown = describe(record.payload)
             yield Line(
                 digest.hex(), record.slot, record.order, record.mark, record.attempts, record.deaths,
-                base64.b64encode(payload).decode(), record.state, shown["url"], shown["method"], shown["callback"],
+                base64.b64encode(record.payload).decode(), record.state, shown["url"], shown["method"], shown["callback"],
                 record.priority,
             )  # fmt: skip
 

@@ -143,7 +143,6 @@ async def take_picture(tools: Tools, job: str | None = None) -> Picture:
 async def _job_picture(tools: Tools, scope: Scope, control: dict[str, str], now: _Now) -> JobPicture:
     reads = [
         Read("HGETALL", scope.key("meta")),
-        Read("ZCARD", scope.key("ready")),
         Read("ZCARD", scope.key("delayed")),
         Read("HLEN", scope.key("state")),
         Read("HLEN", scope.key("dead")),
@@ -151,8 +150,9 @@ async def _job_picture(tools: Tools, scope: Scope, control: dict[str, str], now:
         Read("HGETALL", scope.key("start")),
         Read("ZRANGE", scope.key("members"), ("0", "-1", "WITHSCORES")),
     ]
-    flat_meta, ready, delayed, known, dead, first_due, flat_start, members = await tools.look(reads)
+    flat_meta, delayed, known, dead, first_due, flat_start, members = await tools.look(reads)
     meta, start, deadlines = _pairs(flat_meta), _pairs(flat_start), _pairs(members)
+    ready = int(meta.get("ready", 0))
     sessions = await _session_pictures(tools, scope, deadlines, control, now)
     return JobPicture(
         job=scope.job,
@@ -177,7 +177,7 @@ async def _session_pictures(
 ) -> list[SessionPicture]:
     reads = []
     for sid in deadlines:
-        reads += [Read("HMGET", tools.namespace.session(sid), _SESSION_FIELDS), Read("SCARD", scope.held(sid))]
+        reads += [Read("HMGET", tools.namespace.session(sid), _SESSION_FIELDS), Read("HLEN", scope.held(sid))]
     replies = await tools.look(reads) if reads else []
     pictures = []
     for (sid, deadline), values, held in zip(deadlines.items(), replies[::2], replies[1::2], strict=True):

@@ -153,7 +153,7 @@ class Session:
         self.run, self.live, self.generation = opened.run, opened.live, opened.generation
         self._numbers = {}
         self.is_lost = False
-        # What an earlier session was confirmed for says nothing of this one: the store may have forgotten that one early.
+        # How long an earlier session was confirmed says nothing of this one: the store may have forgotten it early.
         self._confirmed_until = float("-inf")
         self._confirm(asked, ttl)
 

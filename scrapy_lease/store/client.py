@@ -198,6 +198,8 @@ class Channel:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        # A task that is cancelled before its first step runs no finally.
+        self._give_up_waiting()
         await self._drop()
 
     async def _flush(self) -> None:
@@ -206,11 +208,14 @@ class Channel:
                 batch, self._waiting = self._waiting, []
                 await self._pipeline(batch)
         finally:
-            self._task = None
-            for _, future in self._waiting:
-                if not future.done():
-                    future.set_exception(StoreUnavailable(f"the connection to {self.shown} is closed"))
-            self._waiting = []
+            self._give_up_waiting()
+
+    def _give_up_waiting(self) -> None:
+        self._task = None
+        for _, future in self._waiting:
+            if not future.done():
+                future.set_exception(StoreUnavailable(f"the connection to {self.shown} is closed"))
+        self._waiting = []
 
     async def _pipeline(self, batch: list[tuple[Call, asyncio.Future[Any]]]) -> None:
         try:

@@ -16,6 +16,8 @@ import msgspec
 from scrapy_lease.exceptions import StoreRefused
 from scrapy_lease.store.client import Call, Channel
 from scrapy_lease.store.keys import Namespace, Scope
+from scrapy_lease.store.reading import ItemRecord, read_records
+from scrapy_lease.store.scripts import pack_strings
 
 #: Fields or keys of one call: some milliseconds of the server's time.
 CHUNK = 500
@@ -121,8 +123,21 @@ class Tools:
             if int(cursor) == 0:
                 return
 
+    async def records(self, scope: Scope) -> AsyncIterator[dict[bytes, ItemRecord]]:
+        """Walk the items of the backlog, whatever their state, a chunk at a time."""
+        sids = [sid.decode() for sid in await self.command("ZRANGE", scope.key("members"), 0, -1)]
+        async for state in self.fields(scope.key("state")):
+            digests = list(state)
+            held = {}
+            for sid in sids:
+                leases = await self.command("HMGET", scope.held(sid), *digests)
+                held[sid] = {digest: lease for digest, lease in zip(digests, leases, strict=True) if lease}
+            due = await self.command("ZMSCORE", scope.key("delayed"), *digests)
+            delayed = {digest for digest, time in zip(digests, due, strict=True) if time is not None}
+            yield read_records(state, held, delayed)
+
     async def payloads(self, scope: Scope, digests: Sequence[bytes]) -> list[bytes | None]:
-        """Return the stored request of each item, None where there is none."""
+        """Return the stored request of each dead letter, None where there is none."""
         replies: list[bytes | None] = await self.command("HMGET", scope.key("payload"), *digests)
         return replies
 
@@ -133,12 +148,14 @@ class Tools:
         :raises HeldByLive: one does, and *force* is false.
         """
         sids = [sid.decode() for sid in await self.command("ZRANGE", scope.key("members"), 0, -1)]
+        digests: list[bytes] = await self.command("HRANDFIELD", scope.key("state"), CHUNK)
         keys = [
             self.namespace.clock,
-            *(scope.key(part) for part in ("members", "ready", "slots", "delayed", "state", "payload")),
+            *(scope.key(part) for part in ("members", "meta", "ready", "slots", "delayed", "state")),
             *(scope.held(sid) for sid in sids),
+            *(scope.mark(digest)[0] for digest in digests),
         ]
-        status, *rest = await self.channel.call(Call("clear", keys, [int(force), _pack(sids)]))
+        status, *rest = await self.channel.call(Call("clear", keys, [int(force), _pack(sids), pack_strings(digests)]))
         if status == b"held":
             raise HeldByLive(rest[0].decode(), rest[1])
         if status == b"unknown":
@@ -166,15 +183,16 @@ class Tools:
         """Remove dead letters with their requests; return how many there were."""
         removed = 0
         for chunk in chunks(digests):
-            removed += await self.channel.call(Call("discard", [scope.key("dead"), scope.key("payload")], chunk))
+            keys = [scope.key("dead"), scope.key("payload"), *(scope.mark(digest)[0] for digest in chunk)]
+            removed += await self.channel.call(Call("discard", keys, chunk))
         return removed
 
     async def forget(self, scope: Scope, digests: Sequence[bytes]) -> int:
-        """Remove the done marks of items; return how many there were."""
+        """Remove the marks of items that are done; return how many there were."""
         removed = 0
-        for chunk in chunks([scope.mark(digest) for digest in digests]):
-            call = Call("forget", [bucket for bucket, _ in chunk], [field for _, field in chunk])
-            removed += await self.channel.call(call)
+        for chunk in chunks(digests):
+            keys = [scope.key("state"), scope.key("dead"), *(scope.mark(digest)[0] for digest in chunk)]
+            removed += await self.channel.call(Call("forget", keys, chunk))
         return removed
 
     async def forget_all(self, scope: Scope) -> int:
@@ -184,6 +202,11 @@ class Tools:
         async for keys in self.keys(f"{pattern}*"):
             for chunk in chunks(keys):
                 removed += await self.command("UNLINK", *chunk)
+        async for state in self.fields(scope.key("state")):
+            for known in chunks(list(state)):
+                buckets = [scope.mark(digest)[0] for digest in known]
+                marked = [self.namespace.clock, scope.key("meta"), scope.key("state"), *buckets]
+                await self.channel.call(Call("remark", marked, known))
         return removed
 
 

@@ -141,7 +141,7 @@ def how_it_ended(server: Server, scope: Scope) -> dict[str, Any]:
     held = client.keys(scope.key("held:*").replace("{", "?").replace("}", "?"))
     return {
         "left": client.hlen(scope.key("state")) + client.hlen(scope.key("payload")) + client.zcard(scope.key("ready")),
-        "held": sum(client.scard(key) for key in held),
+        "held": sum(client.hlen(key) for key in held),
         "done": meta.get("done"),
         "accepted": meta.get("accepted"),
         "failed": meta.get("failed", 0) + meta.get("died", 0) + meta.get("taken_over", 0),

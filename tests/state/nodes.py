@@ -10,6 +10,7 @@ from scrapy_lease.exceptions import SessionLost
 from scrapy_lease.store.scripts import Entry, GenerationChanged, Grant, Settlement
 from tests.state.bench import Bench
 
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """A numbered call as it was sent."""

@@ -10,7 +10,7 @@ from typing import Any
 import redis
 
 from scrapy_lease.store.keys import Scope
-from scrapy_lease.store.reading import ItemRecord, read_dead, read_record
+from scrapy_lease.store.reading import ItemRecord, read_dead, read_ready, read_records
 
 Snapshot = list[tuple[bytes, bytes]]
 
@@ -20,10 +20,13 @@ class Contents:
     """What the keys of a scope hold."""
 
     records: dict[bytes, ItemRecord]
+    #: Of dead items.
     payloads: set[bytes]
     dead: dict[bytes, str]
     now: int
-    #: Members of ready: slot, order and digest.
+    #: How many items are pending, as the store counts them.
+    pending: int
+    #: Items of ready: slot, order and digest.
     ready: list[tuple[str, str, bytes]]
     slots: dict[str, float]
     delayed: dict[bytes, int]
@@ -48,7 +51,9 @@ class Contents:
         held = [(sid, digest) for sid, digests in self.held.items() for digest in digests]
         assert sorted(held) == sorted(states["leased"]), "held sets and the records of leased items differ"
         assert not self.records.keys() & self.dead.keys(), "an item is alive and dead"
-        assert self.payloads == self.records.keys() | self.dead.keys(), "payloads without an item, or the reverse"
+        assert len(self.ready) == self.pending, "the count of pending items is wrong"
+        assert self.payloads == self.dead.keys(), "dead items without a payload, or the reverse"
+        assert all(record.payload == digest for digest, record in self.records.items())
 
 
 class Store:
@@ -67,19 +72,23 @@ class Store:
             pipe.zrange(key("delayed"), 0, -1, withscores=True)
             pipe.zrange(space.sessions, 0, -1, withscores=True).zrange(key("members"), 0, -1, withscores=True)
             pipe.smembers(key("producing"))
-            pipe.hget(space.clock, "now")
+            pipe.hget(space.clock, "now").hget(key("meta"), "ready")
             for sid in sids:
-                pipe.smembers(self._scope.held(sid))
-            state, payload, dead, ready, slots, delayed, sessions, members, producing, now, *held = pipe.execute()
+                pipe.hgetall(self._scope.held(sid))
+            replies = pipe.execute()
+        state, payload, dead, ready, slots, waiting, sessions, members, producing, now, pending, *held = replies
+        delayed = {digest: int(due) for digest, due in waiting}
+        leases = dict(zip(sids, held, strict=True))
         return Contents(
-            {digest: read_record(data) for digest, data in state.items()},
+            read_records(state, leases, delayed),
             set(payload),
             {digest: read_dead(data).reason for digest, data in dead.items()},
             int(now or 0),
-            [_member(entry) for entry in ready],
+            int(pending or 0),
+            [place for entry in ready for place in read_ready(entry)],
             {slot.decode(): score for slot, score in slots},
-            {digest: int(due) for digest, due in delayed},
-            dict(zip(sids, held, strict=True)),
+            delayed,
+            {sid: set(digests) for sid, digests in leases.items()},
             _deadlines(sessions),
             _deadlines(members),
             {sid.decode() for sid in producing},
@@ -131,11 +140,6 @@ class Store:
     def clear(self) -> None:
         """Remove everything."""
         self._client.flushdb()
-
-
-def _member(entry: bytes) -> tuple[str, str, bytes]:
-    slot, _, rest = entry.partition(b"\0")
-    return slot.decode(), rest[:16].decode(), rest[16:]
 
 
 def _deadlines(scores: list[tuple[bytes, Any]]) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""A session is never confirmed beyond its deadline in the store, and a hold is settled once, in whatever order things come.
+"""A session is never confirmed beyond its deadline in the store, and a hold is settled once, whatever comes first.
 
 The session's machine plays a store in memory, to answer late, never, or in another order; that this one answers as the
 real scripts do is the first test.
@@ -200,7 +200,7 @@ class Sessions(RuleBasedStateMachine):
 @pytest.mark.timeout(TIMEOUT)
 @pytest.mark.parametrize("ttl", [2.0, 5.0, None], ids=["2", "5", "auto"])
 def test_a_session_is_never_confirmed_beyond_its_deadline(ttl: float | None) -> None:
-    """Late answers, lost replies, steps and drift of the server's clock, new epochs: confirmed ends before the deadline."""
+    """Late answers, lost replies, a clock that steps and drifts, new epochs: confirmed ends before the deadline."""
     run_state_machine_as_test(type("Machine", (Sessions,), {"ttl": ttl}), settings=PROFILE)
 
 

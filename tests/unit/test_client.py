@@ -61,8 +61,8 @@ def test_scripts_that_free_memory_may_run_without_it() -> None:
         ("redis_version:7.2.4\r\nrun_id:a\r\nmaxmemory:0\r\nmaxmemory_policy:allkeys-lru", ""),
         ("redis_version:6.2.0\r\nrun_id:a\r\nmaxmemory:100\r\nmaxmemory_policy:noeviction", ""),
         ("redis_version:6.0.16\r\nrun_id:a\r\nmaxmemory:0\r\nmaxmemory_policy:noeviction", "6.2 or later"),
-        ("redis_version:8.0.0\r\nrun_id:a\r\nmaxmemory:100\r\nmaxmemory_policy:allkeys-lru", "maxmemory-policy noeviction"),
-        ("redis_version:8.0.0\r\nrun_id:a\r\nmaxmemory:100\r\nmaxmemory_policy:volatile-ttl", "maxmemory-policy noeviction"),
+        ("redis_version:8.0.0\r\nrun_id:a\r\nmaxmemory:100\r\nmaxmemory_policy:allkeys-lru", "set maxmemory-policy"),
+        ("redis_version:8.0.0\r\nrun_id:a\r\nmaxmemory:100\r\nmaxmemory_policy:volatile-ttl", "set maxmemory-policy"),
     ],
 )
 def test_a_server_on_which_leases_are_not_safe_is_refused(info: str, fault: str) -> None:
@@ -131,7 +131,7 @@ def test_a_server_that_is_not_there_is_unavailable() -> None:
 
 
 def test_a_frozen_server_costs_the_timeout_and_no_second_call(own_server: Server) -> None:
-    """A call without an answer fails within the timeout; it is not sent again, so a thawed server runs it once at most."""
+    """A call without an answer fails within the timeout and is not sent again: a thawed server runs it once."""
     channel = channel_to(own_server, timeout=0.5)
     client = own_server.client()
 

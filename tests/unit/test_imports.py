@@ -42,7 +42,8 @@ def belongs(name: str, *packages: str) -> bool:
 def test_the_reader_of_imports_sees_all_forms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Plain, aliased, relative and nested imports are found, so the other tests here cannot pass by blindness."""
     (tmp_path / "x.py").write_text(
-        "import redis.asyncio as r\nfrom . import sibling\nfrom ..up import thing\ndef f():\n    from scrapy import Spider\n"
+        "import redis.asyncio as r\nfrom . import sibling\nfrom ..up import thing\n"
+        "def f():\n    from scrapy import Spider\n"
     )
     monkeypatch.setitem(MODULES, "scrapy_lease.store.x", tmp_path / "x.py")
     found = set(imported("scrapy_lease.store.x"))

@@ -76,7 +76,8 @@ def test_entries_are_made_oldest_first_up_to_the_limit(bench: Bench) -> None:
     for number in range(5):
         bench.intake.add(page(number, priority=number, meta={"download_slot": f"s{number}"}), None, 0)
     batches = [bench.intake.outgoing(2) for _ in range(4)]
-    assert [[outgoing.entry.slot for outgoing in batch] for batch in batches] == [["s0", "s1"], ["s2", "s3"], ["s4"], []]
+    slots = [[outgoing.entry.slot for outgoing in batch] for batch in batches]
+    assert slots == [["s0", "s1"], ["s2", "s3"], ["s4"], []]
     assert [outgoing.entry.priority for batch in batches for outgoing in batch] == [0, 1, 2, 3, 4]
     assert len(bench.intake) == 0
 

@@ -152,7 +152,7 @@ def test_the_outbox_is_taken_oldest_first(ledger: Ledger) -> None:
 
 
 def test_only_what_is_with_the_engine_is_overdue(ledger: Ledger) -> None:
-    """overdue() gives holds without progress since then; one that waits in the window makes no progress and needs none."""
+    """overdue() gives holds without progress since then, but not what waits in the window and needs none."""
     hold = hold_of(ledger)
     hold.progress = 10.0
     assert list(ledger.overdue(10.5)) == [hold]

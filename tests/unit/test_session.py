@@ -37,7 +37,8 @@ class World:
     ("live", "lag", "ttl"),
     [
         (0, 0, 5), (1, 0, 5), (10, 0, 5), (11, 0, 10), (50, 0, 10), (51, 0, 30), (200, 0, 30), (201, 0, 60),
-        (100_000, 0, 60), (1, 1.25, 5), (1, 1.5, 6), (11, 5, 20), (51, 5, 30), (1, 14, 56), (1, 15.1, 60), (201, 90, 60),
+        (100_000, 0, 60), (1, 1.25, 5), (1, 1.5, 6), (11, 5, 20), (51, 5, 30), (1, 14, 56), (1, 15.1, 60),
+        (201, 90, 60),
     ],
 )  # fmt: skip
 def test_auto_ttl(live: int, lag: float, ttl: float) -> None:
@@ -106,7 +107,7 @@ def test_a_new_session_is_not_confirmed_by_the_old_one() -> None:
 
 
 def test_lost_is_lost_for_good_until_another_is_opened() -> None:
-    """A beat that finds the deadline passed loses the session; opening gives a new id, a new epoch, and the old as previous."""
+    """A beat after the deadline loses the session; opening gives a new id and epoch, and the old as previous."""
     world = World(5)
     world.open()
     session, first = world.session, world.session.sid

@@ -36,9 +36,15 @@ end
 
 local function is_held(lease, fence) return lease and string.sub(lease, 1, FENCE) == fence end
 
-local function is_free(digest, value, fence)
-  if is_held(redis.call('HGET', held_before, digest), fence) then return redis.call('HDEL', held_before, digest) == 1 end
-  return leave_ready(digest, value) or redis.call('ZREM', delayed, digest) == 1
+-- Takes a digest that is free from its place, and returns what is to follow its new fence: what may have been sent under the
+-- lost session may still have been.
+local function free(digest, value, fence)
+  local lease = redis.call('HGET', held_before, digest)
+  if is_held(lease, fence) then
+    redis.call('HDEL', held_before, digest)
+    return string.sub(lease, FENCE + 1)
+  end
+  return (leave_ready(digest, value) or redis.call('ZREM', delayed, digest) == 1) and ''
 end
 
 local fence, reply, kept = next_fences(clock, micros, #digests), {}, {}
@@ -47,9 +53,12 @@ for i, digest in ipairs(digests) do
   reply[i] = '0'
   if value and is_held(lease, fences[i]) then
     reply[i] = fences[i]
-  elseif value and not lease and is_free(digest, value, fences[i]) then
-    reply[i], fence = string.format('%016d', fence), fence + 1
-    redis.call('HSET', held, digest, reply[i])
+  else
+    local sent = value and not lease and free(digest, value, fences[i])
+    if sent then
+      reply[i], fence = string.format('%016d', fence), fence + 1
+      redis.call('HSET', held, digest, reply[i] .. sent)
+    end
   end
   if reply[i] ~= '0' then kept[digest] = true end
 end
