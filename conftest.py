@@ -1,7 +1,7 @@
 """Lets tests that drive the Twisted reactor and tests that run an event loop of their own share one session.
 
 pytest-twisted keeps the reactor's loop marked as running in the main thread, in which `asyncio.run` is then
-refused. Here only tests and fixtures that ask for the reactor see it. The teardown of a plain fixture does.
+refused. Here only tests and fixtures that ask for the reactor see it.
 """
 
 from __future__ import annotations
@@ -35,6 +35,15 @@ def _asks_for_reactor(function: Any) -> bool:
 def pytest_fixture_setup(fixturedef: Any) -> Generator[None, Any, Any]:
     """Sets a plain fixture up outside of the reactor's loop."""
     if _asks_for_reactor(fixturedef.func):
+        return (yield)
+    with _no_running_loop():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Takes the fixtures of a plain test down outside of the reactor's loop."""
+    if _asks_for_reactor(getattr(item, "obj", None)):
         return (yield)
     with _no_running_loop():
         return (yield)

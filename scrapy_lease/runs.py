@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 
 from scrapy_lease.exceptions import StoreError
@@ -36,8 +37,6 @@ async def keep_newest(tools: Tools, scope: Scope, keep: int) -> None:
     try:
         seconds, micros = await tools.command("TIME")
         await tools.command("ZADD", runs, f"{int(seconds)}.{int(micros):06d}", scope.run)
-        # Found again by whoever deletes the run, also under another LEASE_EXPECTED_ITEMS.
-        await tools.command("HSET", scope.key("meta"), "buckets", scope.buckets)
         for name in await tools.command("ZRANGE", runs, 0, -keep - 1):
             await _delete(tools, scope, name.decode())
     except StoreError as error:
@@ -47,10 +46,7 @@ async def keep_newest(tools: Tools, scope: Scope, keep: int) -> None:
 
 
 async def _delete(tools: Tools, newest: Scope, run: str) -> None:
-    scope = Scope(newest.namespace, newest.job, run, newest.buckets)
-    buckets = await tools.command("HGET", scope.key("meta"), "buckets")
-    if buckets is not None:
-        scope = Scope(scope.namespace, scope.job, run, int(buckets))
+    scope = await tools.sized(replace(newest, run=run))
     sessions = await tools.command("ZRANGE", scope.key("members"), 0, -1)
     keys = _keys_of(scope, [sid.decode() for sid in sessions])
     while chunk := list(islice(keys, CHUNK)):

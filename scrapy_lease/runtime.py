@@ -26,7 +26,7 @@ from scrapy_lease.settings import LeaseSettings, redacted_url
 from scrapy_lease.stats import Stats
 from scrapy_lease.store.client import Availability, Channel, StoreStats
 from scrapy_lease.store.embedded import EmbeddedServer, acquire, directory_of
-from scrapy_lease.store.keys import Namespace
+from scrapy_lease.store.keys import Namespace, Scope
 from scrapy_lease.store.scripts import Scripts
 from scrapy_lease.store.tools import Tools
 
@@ -61,13 +61,12 @@ class Runtime:
         self._shown = redacted_url(self.settings.redis_url)
         self.store_stats = StoreStats()
         self.availability = Availability(self._shown, self.store_stats, lambda up: self.on_store(up))
-        scope = Namespace(self.settings.namespace).scope(
+        self.scope = Namespace(self.settings.namespace).scope(
             self.settings.job, self.settings.run, self.settings.expected_items
         )
-        self.scope = scope
         self.session = self._make_session()
         self.gate = Gate(self.session)
-        _run_apart(self._open_session)
+        scope = self.scope = _run_apart(self._open_session)
         #: Was no other session of the job alive when this one opened?
         self.opened_alone = self.session.live == 1
         self.scripts = Scripts(self._channel(self.availability), scope)
@@ -144,8 +143,7 @@ class Runtime:
         return Session(
             node=settings.node,
             ttl=None if settings.ttl == "auto" else float(settings.ttl),
-            config=f"LEASE_QUEUE={settings.queue} LEASE_ITEM_KEY={key_function} LEASE_START={settings.start} "
-            f"LEASE_EXPECTED_ITEMS={settings.expected_items}",
+            config=f"LEASE_QUEUE={settings.queue} LEASE_ITEM_KEY={key_function} LEASE_START={settings.start}",
             fresh=not settings.run,
             info={"node": settings.node, "job": self.scope.name, "pid": str(os.getpid())},
         )
@@ -157,10 +155,12 @@ class Runtime:
             channel.before_connect = lambda: asyncio.to_thread(server.ensure_running)
         return channel
 
-    async def _open_session(self) -> None:
+    async def _open_session(self) -> Scope:
         channel = self._channel(None)
         try:
-            await self.session.open(Scripts(channel, self.scope))
+            scope = await Tools(channel, self.scope.namespace).sized(self.scope, create=True)
+            await self.session.open(Scripts(channel, scope))
+            return scope
         except StoreUnavailable as error:
             raise StoreUnavailable(
                 f"{error}; nothing is fetched without it: see to the server, or correct LEASE_REDIS_URL "

@@ -151,7 +151,6 @@ async def _forget_dead(tools: Tools, scope: Scope, named: Sequence[str]) -> _For
 
 
 async def _forget_done(tools: Tools, scope: Scope, named: Sequence[str], access: SpiderAccess) -> _Forgotten:
-    scope = tools.namespace.scope(scope.job, scope.run, access.lease.expected_items)
     number, unknown = 0, []
     for name in named:
         is_digest = re.fullmatch(r"[0-9a-f]{32}", name)

@@ -92,7 +92,8 @@ def _lines(urls: Iterable[str], source: TextIO | None) -> Iterator[tuple[str, st
 
 async def _push(tools: Tools, access: SpiderAccess, lines: Iterable[tuple[str, str]], pushed: Pushed) -> None:
     lease = access.lease
-    scripts = Scripts(tools.channel, tools.namespace.scope(lease.job, lease.run, lease.expected_items))
+    scope = tools.namespace.scope(lease.job, lease.run, lease.expected_items)
+    scripts = Scripts(tools.channel, await tools.sized(scope, create=True))
     console = Console(stderr=True)
     columns = (TextColumn("{task.completed} requests"), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:

@@ -126,8 +126,8 @@ async def _exported(tools: Tools, scope: Scope) -> AsyncIterator[Line]:
             shown = describe(record.payload)
             yield Line(
                 digest.hex(), record.slot, record.order, record.mark, record.attempts, record.deaths,
-                base64.b64encode(record.payload).decode(), record.state, shown["url"], shown["method"], shown["callback"],
-                record.priority,
+                base64.b64encode(record.payload).decode(), record.state, shown["url"], shown["method"],
+                shown["callback"], record.priority,
             )  # fmt: skip
 
 

@@ -111,4 +111,4 @@ async def scope_of(tools: Tools, lease: LeaseSettings) -> Scope:
         if len(known) > 1:
             raise click.UsageError(f"name the job with --job; known are {', '.join(known)}")
         job = known[0]
-    return tools.namespace.scope(job, lease.run, lease.expected_items)
+    return await tools.sized(tools.namespace.scope(job, lease.run, lease.expected_items))

@@ -190,7 +190,10 @@ class Channel:
         """Run a plain command outside the pipelines (for people's tools); errors as in :meth:`call`."""
         async with self._guard():
             connection = await self._connected()
-            return (await self._exchange(connection, [args]))[0]
+            reply = (await self._exchange(connection, [args]))[0]
+        if isinstance(reply, BaseException):
+            raise self._failure(str(args[0]), reply)
+        return reply
 
     async def close(self) -> None:
         """Close the connection; calls under way fail with :class:`StoreUnavailable`."""
@@ -232,19 +235,19 @@ class Channel:
             if future.done():
                 continue
             if isinstance(reply, BaseException):
-                future.set_exception(self._failure(call, reply))
+                future.set_exception(self._failure(call.script, reply))
             else:
                 future.set_result(reply)
 
-    def _failure(self, call: Call, error: BaseException) -> BaseException:
-        """Turn an error reply of one call into ours."""
+    def _failure(self, name: str, error: BaseException) -> BaseException:
+        """Turn the error reply to the call or command *name* into ours."""
         if isinstance(error, (StoreUnavailable, StoreRefused)):
             return error
         if isinstance(error, _PASSING) or str(error).startswith(_PASSING_PREFIXES) or "OOM" in str(error):
             if self._availability is not None:
                 self._availability.down(str(error))
-            return StoreUnavailable(f"the store {self.shown} refused {call.script}: {error}")
-        return StoreRefused(f"the store {self.shown} refused {call.script}: {error}")
+            return StoreUnavailable(f"the store {self.shown} refused {name}: {error}")
+        return StoreRefused(f"the store {self.shown} refused {name}: {error}")
 
     @contextlib.asynccontextmanager
     async def _guard(self) -> Any:

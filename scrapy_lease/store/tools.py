@@ -7,7 +7,7 @@ comes or goes meanwhile may or may not be seen, what stays is seen at least once
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
@@ -66,14 +66,18 @@ class Tools:
         self.namespace = namespace
 
     async def command(self, *args: bytes | str | int) -> Any:
-        """Run a plain command and return its reply.
+        """Run a plain command and return its reply; errors as of :meth:`~.client.Channel.command`."""
+        return await self.channel.command(*args)
 
-        :raises StoreRefused: the server answers with an error.
+    async def sized(self, scope: Scope, *, create: bool = False) -> Scope:
+        """Return *scope* with as many done buckets as it was created with, whatever LEASE_EXPECTED_ITEMS says now.
+
+        :param create: if nobody has, it is created as it is given.
         """
-        reply = await self.channel.command(*args)
-        if isinstance(reply, Exception):
-            raise StoreRefused(f"the store {self.channel.shown} refused {args[0]!s}: {reply}")
-        return reply
+        if create:
+            await self.command("HSETNX", scope.key("meta"), "buckets", scope.buckets)
+        buckets = await self.command("HGET", scope.key("meta"), "buckets")
+        return scope if buckets is None else replace(scope, buckets=int(buckets))
 
     async def look(self, reads: Sequence[Read]) -> list[Any]:
         """Return the reply of each read, all of one instant."""

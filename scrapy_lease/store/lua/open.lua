@@ -17,10 +17,13 @@ local config = redis.call('HGET', meta, 'config')
 if live > 0 and config and config ~= ask.config then return {'config', config} end
 
 local run = tonumber(redis.call('HGET', meta, 'run')) or 0
-if run == 0 or (ask.fresh == 1 and live == 0 and redis.call('HLEN', state) == 0) then
-  run = run + 1
+local is_over = run > 0 and ask.fresh == 1 and live == 0 and redis.call('HLEN', state) == 0
+if is_over then
   redis.call('DEL', start, producing)
   redis.call('HDEL', meta, 'accepted', 'duplicate', 'done', 'rejected', 'failed', 'died', 'taken_over')
+end
+if run == 0 or is_over then
+  run = run + 1
   redis.call('HSET', meta, 'run', int(run), 'run_began', int(wall))
 end
 local ttl_max = math.max(ttl, tonumber(redis.call('HGET', clock, 'ttl_max')) or 0)

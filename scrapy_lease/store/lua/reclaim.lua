@@ -15,9 +15,12 @@ local _, grace = generation(clock, sessions, run_id, now)
 local closed = redis.call('HGET', session, 'closed') == '1'
 if deadline_of(sessions, sid) > now or (grace and not closed) then return {0, -1} end
 
--- Items that saw two sessions die wait a while each of its own, so that one that kills is met again without the innocent.
+-- Items that saw two sessions die wait a while each of its own, so that one that kills is met again without the innocent;
+-- another while after each death, so that the same ones do not meet again.
 local function apart(digest, deaths)
-  return (string.byte(digest, 1) * 256 + string.byte(digest, 2)) * math.min(2 ^ deaths, 32) / 32
+  local first = deaths % DIGEST + 1
+  local high, low = string.byte(digest, first), string.byte(digest, first % DIGEST + 1)
+  return (high * 256 + low) * math.min(2 ^ deaths, 32) / 32
 end
 
 local digests, was_sent, pending, taken_over = {}, {}, {}, 0

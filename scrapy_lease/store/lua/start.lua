@@ -15,8 +15,10 @@ if verb == 'claim' then
   redis.call('HSET', start, 'reader', sid)
   return 'yours'
 end
-if verb == 'finish' and mode == 'one' and redis.call('HGET', start, 'reader') == sid then
-  redis.call('HSET', start, 'over', '1')
+if verb == 'finish' and mode == 'one' then
+  -- A reader that lost its session and goes on under another has read all the same, unless somebody took over.
+  local reader = redis.call('HGET', start, 'reader')
+  if reader == sid or not reader or deadline_of(sessions, reader) <= now then redis.call('HSET', start, 'over', '1') end
 end
 redis.call('SREM', producing, sid)
 return 'ok'
