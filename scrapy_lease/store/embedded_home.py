@@ -163,11 +163,11 @@ class Home:
         return path
 
     def _socket_path(self) -> Path:
-        beside = self.directory / "server.sock"
-        if len(os.fsencode(beside)) <= _LONGEST_SOCKET_PATH:
-            return beside
         name = hashlib.sha256(os.fsencode(self.directory)).hexdigest()[:16]
-        return Path(tempfile.gettempdir()) / f"scrapy-lease-{os.getuid()}" / f"{name}.sock"
+        short = Path(f"scrapy-lease-{os.getuid()}") / f"{name}.sock"
+        # TMPDIR may be as long as the directory is.
+        places = (self.directory / "server.sock", tempfile.gettempdir() / short, "/tmp" / short)
+        return next((place for place in places if len(os.fsencode(place)) <= _LONGEST_SOCKET_PATH), places[-1])
 
     def _read_state(self) -> dict[str, Any]:
         state = {"socket": str(self._socket_path()), "pinned": False}

@@ -243,14 +243,23 @@ def test_a_path_too_long_for_a_socket_works(directory: Path) -> None:
 
 def test_another_users_socket_directory_is_refused(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the socket's directory exists and others may write it, no server is started."""
-    monkeypatch.setattr(tempfile, "tempdir", str(directory.parent))
-    place = directory.parent / f"scrapy-lease-{os.getuid()}"
-    place.mkdir()
-    place.chmod(0o777)
-    deep = directory / ("d" * 100)
-    with pytest.raises(EmbeddedServerError, match="not a directory of this user alone"):
-        acquire(deep)
-    assert not status(deep).running
+    with tempfile.TemporaryDirectory(dir="/tmp") as short:
+        monkeypatch.setattr(tempfile, "tempdir", short)
+        place = Path(short) / f"scrapy-lease-{os.getuid()}"
+        place.mkdir()
+        place.chmod(0o777)
+        deep = directory / ("d" * 100)
+        with pytest.raises(EmbeddedServerError, match="not a directory of this user alone"):
+            acquire(deep)
+        assert not status(deep).running
+
+
+def test_a_long_temporary_directory_works(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where TMPDIR is too long for a socket as well, the socket is in /tmp."""
+    monkeypatch.setattr(tempfile, "tempdir", str(directory / ("t" * 100)))
+    share = acquire(directory / ("d" * 100))
+    assert share.url.startswith("unix:///tmp/")
+    share.release()
 
 
 def test_a_machine_without_the_server_is_told_what_to_set(

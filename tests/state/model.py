@@ -143,7 +143,7 @@ class Model:
 
     def stop_producing(self, sid: str, verb: str) -> None:
         """``finish`` or ``leave``."""
-        if verb == "finish" and self.reader == sid:
+        if verb == "finish" and (self.reader == sid or not self.reader or not self.is_live(self.reader)):
             self.over = True
         self.producing.discard(sid)
 
