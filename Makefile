@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 STAMP := $(VENV)/.installed
-PYTEST_ARGS ?=
+# Most tests wait for processes, so several run at a time.
+PYTEST_ARGS ?= -n 4
 
 .PHONY: demo test check docs clean
 

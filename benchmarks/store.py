@@ -25,9 +25,10 @@ import redis
 from benchmarks import report
 from benchmarks.nginx import Site
 from scrapy_lease.payload import from_spec
-from scrapy_lease.store.client import Channel, StoreStats
+from scrapy_lease.store.client import Channel
 from scrapy_lease.store.keys import Namespace
 from scrapy_lease.store.scripts import Entry, Grant, Scripts, Settlement
+from scrapy_lease.store.server import StoreStats
 from tests.helpers.servers import Server
 
 SLOT = "shop.example"

@@ -1,9 +1,12 @@
 """scrapy-lease: many hosts crawl together, and each shared thing is a lease.
 
-The way of a request: ``intake`` takes it from the engine and makes it an entry; a turn of ``backlog.redis`` pushes it
-and leases what is next; ``tries`` holds it ready; ``scheduler`` hands it to the engine when its download slot can send
-it; ``gate`` lets it through to the download handler while the session is confirmed; ``outcomes`` tells what became of
-it; ``leases.items`` says what that means; the next turn settles it.
+The way of a request: ``scheduler.intake`` takes it from the engine and makes it an entry; a turn of
+``backlog.redis`` pushes it and leases what is next; ``scheduler.tries`` holds it ready; ``scheduler.core`` hands it
+to the engine when its download slot can send it; ``gate`` lets it through to the download handler while the session
+is confirmed; ``outcomes`` tells what became of it; ``leases.items`` says what that means; the next turn settles it.
+
+``runtime`` builds the parts, ``heartbeat`` renews the session on which every lease hangs, ``store`` alone speaks to
+Redis.
 """
 
 from scrapy_lease.addon import Addon

@@ -31,7 +31,7 @@ COMPONENTS = {
         "scrapy_lease.middlewares.spider.OuterMiddleware": 10,
         "scrapy_lease.middlewares.spider.InnerMiddleware": 2000,
     },
-    "ITEM_PIPELINES": {"scrapy_lease.pipeline.GuardPipeline": -1000},
+    "ITEM_PIPELINES": {"scrapy_lease.pipelines.GuardPipeline": -1000},
 }
 _ADDON_PRIORITY = SETTINGS_PRIORITIES["addon"]
 

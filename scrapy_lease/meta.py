@@ -19,7 +19,7 @@ from scrapy.utils.misc import load_object
 from scrapy.utils.request import RequestFingerprinterProtocol
 
 from scrapy_lease.exceptions import LeaseError
-from scrapy_lease.wire import shown_url
+from scrapy_lease.payload.wire import shown_url
 
 ITEM = "lease_item"
 DONE_TTL = "lease_done_ttl"

@@ -5,6 +5,7 @@ All begin with ``lease/``; what each counts stands beside it. A stat that is not
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from scrapy.statscollectors import StatsCollector
@@ -35,16 +36,26 @@ STATS = {
 
 
 class Stats:
-    """Counts under ``lease/``."""
+    """Counts under ``lease/``.
+
+    Counts are kept here and written to Scrapy's collector by :meth:`flush`: several for each page would be felt.
+    """
 
     def __init__(self, collector: StatsCollector) -> None:
         self._collector = collector
         self._names = {name: f"lease/{name}" for name in STATS}
+        self._counts: Counter[str] = Counter()
 
     def count(self, name: str, number: int = 1) -> None:
         """Add *number* to a stat of :data:`STATS`."""
-        if number:
-            self._collector.inc_value(self._names[name], number)
+        self._counts[self._names[name]] += number
+
+    def flush(self) -> None:
+        """Write what was counted since the last time; done once a second and when the crawl closes."""
+        for name, number in self._counts.items():
+            if number:
+                self._collector.inc_value(name, number)
+        self._counts.clear()
 
     def put(self, name: str, value: Any) -> None:
         """Set a stat of :data:`STATS`."""
@@ -52,4 +63,4 @@ class Stats:
 
     def get(self, name: str) -> Any:
         """Return a stat of :data:`STATS`, 0 if it was never counted."""
-        return self._collector.get_value(self._names[name], 0)
+        return self._collector.get_value(self._names[name], 0) + self._counts[self._names[name]]

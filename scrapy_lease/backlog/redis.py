@@ -16,10 +16,10 @@ import logging
 import random
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import Awaitable
+from typing import Any
 
+from scrapy_lease.backlog.lanes import Lane, Outgoing, Owner
 from scrapy_lease.exceptions import SessionLost, StoreRefused, StoreUnavailable
 from scrapy_lease.leases.items import Hold, Ledger, Settled
 from scrapy_lease.leases.session import Session
@@ -35,77 +35,6 @@ LINGER = 0.1
 IDLE = 1.0
 #: Seconds of acknowledged writes that a server which syncs its file every second may have lost when it comes back.
 TAIL = 3.0
-
-W = TypeVar("W")
-R = TypeVar("R")
-
-
-@dataclass(frozen=True, slots=True)
-class Outgoing:
-    """A request on its way into the backlog; *parent*: the hold whose response led to it."""
-
-    entry: Entry
-    parent: Hold | None
-
-
-class Owner(Protocol):
-    """Who uses the backlog: the scheduler."""
-
-    def outgoing(self, limit: int) -> list[Outgoing]:
-        """Return up to *limit* requests to be pushed."""
-
-    def wanted(self) -> tuple[int, dict[str, int]]:
-        """Return how many leases are wanted, and the room of each download slot that has some."""
-
-    def pushed(self, outgoing: Outgoing, reply: str) -> None:
-        """The push of one request was answered: ``+``, ``=`` or ``.`` as in ``push.lua``."""
-
-    def granted(self, grants: Sequence[Grant]) -> None:
-        """These items are leased to this session now."""
-
-    def settled(self, settled: Settled, reply: str) -> None:
-        """A settlement was answered: ``+``, ``!`` or ``-`` as in ``settle.lua``."""
-
-    def regained(self, holds: Sequence[Hold]) -> None:
-        """The session was lost; these items are held again, under its new epoch."""
-
-    def lost(self, holds: Sequence[Hold]) -> None:
-        """These items are another session's now."""
-
-    def stands(self, standing: Standing) -> None:
-        """How the run stands, told after each turn."""
-
-    def refused(self, error: Exception) -> None:
-        """The store will never do what this crawl needs."""
-
-
-class _Lane(Generic[W, R]):
-    """Calls of one verb: the next is made when the last was answered; one without an answer is repeated as it was."""
-
-    def __init__(self, verb: str, session: Session, send: Callable[[str, int, W], Awaitable[R]]) -> None:
-        self._verb = verb
-        self._session = session
-        self._send = send
-        self._unanswered: tuple[int, W] | None = None
-
-    @property
-    def is_free(self) -> bool:
-        return self._unanswered is None
-
-    async def run(self, make: Callable[[], W | None]) -> tuple[W, R] | None:
-        if self._unanswered is None:
-            work = make()
-            if work is None:
-                return None
-            self._unanswered = (self._session.number(self._verb), work)
-        number, work = self._unanswered
-        reply = await self._send(self._session.sid, number, work)
-        self._unanswered = None
-        return work, reply
-
-    def forget(self) -> None:
-        """The session is another one: what was under way is void."""
-        self._unanswered = None
 
 
 class RedisBacklog:
@@ -126,12 +55,12 @@ class RedisBacklog:
         self._owner = owner
         self._deaths = deaths
         self._policy = policy
-        self._push: _Lane[list[Outgoing], str] = _Lane("push", session, self._send_push)
-        self._settle: _Lane[list[Settled], str] = _Lane("settle", session, self._send_settle)
-        self._lease: _Lane[tuple[int, dict[str, int]], tuple[Standing, list[Grant]]] = _Lane(
+        self._push: Lane[list[Outgoing], str] = Lane("push", session, self._send_push)
+        self._settle: Lane[list[Settled], str] = Lane("settle", session, self._send_settle)
+        self._lease: Lane[tuple[int, dict[str, int]], tuple[Standing, list[Grant]]] = Lane(
             "lease", session, self._send_lease
         )
-        self._report: _Lane[list[Hold], list[int]] = _Lane("report", session, self._send_report)
+        self._report: Lane[list[Hold], list[int]] = Lane("report", session, self._send_report)
         #: The session that the records of our holds name.
         self._holder = session.sid
         #: What was acknowledged lately, for a server that comes back without its last writes.
@@ -300,9 +229,7 @@ class RedisBacklog:
             await self._session.open(self._scripts)
             for lane in (self._push, self._settle, self._lease, self._report):
                 lane.forget()
-            logger.warning(
-                "Session %s was lost; this crawl goes on as %s", self._session.previous, self._session.sid
-            )
+            logger.warning("Session %s was lost; this crawl goes on as %s", self._session.previous, self._session.sid)
         await self._report_all()
         self._holder = self._session.sid
 

@@ -81,9 +81,7 @@ def store_options(function: F) -> F:
         "job": "Job, in place of LEASE_JOB.",
     }
     for name, text in described.items():
-        function = click.option(
-            f"--{name}", callback=_remember, expose_value=False, is_eager=True, help=text
-        )(function)
+        function = click.option(f"--{name}", callback=_remember, expose_value=False, is_eager=True, help=text)(function)
     return function
 
 

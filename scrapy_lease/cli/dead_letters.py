@@ -11,11 +11,11 @@ from scrapy_lease.cli.text_table import iso_time
 from scrapy_lease.exceptions import CorruptPayload
 from scrapy_lease.meta import ITEM
 from scrapy_lease.payload import describe
+from scrapy_lease.payload.wire import read
 from scrapy_lease.store.keys import Scope
 from scrapy_lease.store.reading import DeadRecord, priority_of, read_dead
 from scrapy_lease.store.scripts import Entry
 from scrapy_lease.store.tools import Tools
-from scrapy_lease.wire import read
 
 
 @dataclass(frozen=True, slots=True)

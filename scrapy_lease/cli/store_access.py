@@ -13,10 +13,11 @@ from scrapy.settings import Settings
 
 from scrapy_lease.cli import F, StoreOptions, store_options
 from scrapy_lease.settings import LeaseSettings, redacted_url
-from scrapy_lease.store.client import Channel, StoreStats
+from scrapy_lease.store.client import Channel
 from scrapy_lease.store.embedded import acquire, directory_of
 from scrapy_lease.store.embedded_home import Home
 from scrapy_lease.store.keys import Namespace, Scope
+from scrapy_lease.store.server import StoreStats
 from scrapy_lease.store.tools import Tools
 
 T = TypeVar("T")

@@ -193,4 +193,3 @@ class Session:
 
     def _confirm(self, asked: float, ttl: float) -> None:
         self._confirmed_until = max(self._confirmed_until, asked + ttl * 0.99 - 1.0)
-

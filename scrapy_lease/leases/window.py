@@ -53,9 +53,7 @@ class Window(Generic[T]):
 
     def take(self, can_send: Callable[[str], bool]) -> T | None:
         """Remove and return the best entry of the slots that can send; None if there is none."""
-        best = min(
-            ((heap[0][:2], slot) for slot, heap in self._slots.items() if can_send(slot)), default=None
-        )
+        best = min(((heap[0][:2], slot) for slot, heap in self._slots.items() if can_send(slot)), default=None)
         if best is None:
             return None
         slot = best[1]

@@ -9,7 +9,7 @@ from scrapy import Request
 from scrapy.crawler import Crawler
 
 from scrapy_lease.scheduler import LeaseScheduler
-from scrapy_lease.start import Start
+from scrapy_lease.scheduler.start import Start
 
 
 class StartMiddleware:

@@ -12,11 +12,7 @@ import asyncio
 import contextlib
 import logging
 import os
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from hashlib import sha1
-from importlib.resources import files
 from typing import Any, cast
 
 from redis.asyncio import ConnectionPool
@@ -38,110 +34,14 @@ from redis.exceptions import (
 from redis.exceptions import TimeoutError as ServerTimeout
 
 from scrapy_lease.exceptions import StoreRefused, StoreUnavailable
+from scrapy_lease.store.calls import Call, Script
+from scrapy_lease.store.server import Availability, ServerInfo, StoreStats
 
 logger = logging.getLogger(__name__)
 
 #: Answers that mean "not now" rather than "never": the caller repeats its call later.
 _PASSING = (BusyLoadingError, OutOfMemoryError, ReadOnlyError, NoScriptError)
 _PASSING_PREFIXES = ("MISCONF", "MASTERDOWN", "NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN", "BUSY ", "UNKILLABLE")
-
-#: Scripts that free memory or keep a session alive run even when the server is out of memory (from Redis 7 on).
-_ALLOWED_WITHOUT_MEMORY = frozenset({"beat", "settle", "report", "reclaim", "close", "start"})
-
-
-@dataclass(frozen=True, slots=True)
-class Script:
-    """One Lua file with the shared prelude, and its SHA-1 as the server computes it."""
-
-    name: str
-    source: bytes
-    sha: str
-
-    @classmethod
-    def load(cls, name: str, *, shebang: bool) -> Script:
-        """Read ``lua/<name>.lua``; *shebang*: the server knows script flags (Redis 7 and later)."""
-        folder = files("scrapy_lease.store") / "lua"
-        header = "#!lua flags=allow-oom\n" if shebang and name in _ALLOWED_WITHOUT_MEMORY else ""
-        text = header + (folder / "_prelude.lua").read_text("utf-8") + (folder / f"{name}.lua").read_text("utf-8")
-        source = text.encode()
-        return cls(name, source, sha1(source, usedforsecurity=False).hexdigest())
-
-
-@dataclass(slots=True)
-class Call:
-    """A script call: its declared keys and its arguments after ``run_id``, which the connection adds."""
-
-    script: str
-    keys: Sequence[str]
-    args: Sequence[bytes | str | int]
-
-
-@dataclass(slots=True)
-class StoreStats:
-    """What the store cost so far. ``down_seconds`` counts whole outages that are over."""
-
-    commands: int = 0
-    roundtrips: int = 0
-    errors: int = 0
-    down_seconds: float = 0.0
-
-
-@dataclass(slots=True)
-class Availability:
-    """Whether the store answers; tells changes once, in one line each.
-
-    :param on_change: called with True when the store is back and False when it went.
-    """
-
-    shown: str
-    stats: StoreStats
-    on_change: Callable[[bool], None] = lambda up: None
-    down_since: float | None = field(default=None, init=False)
-
-    def down(self, reason: str) -> None:
-        """Note a failure of the store."""
-        self.stats.errors += 1
-        if self.down_since is None:
-            self.down_since = time.monotonic()
-            logger.warning("The store %s went away (%s): nothing new is fetched until it is back", self.shown, reason)
-            self.on_change(False)
-
-    def up(self) -> None:
-        """Note an answer of the store."""
-        if self.down_since is not None:
-            outage = time.monotonic() - self.down_since
-            self.down_since = None
-            self.stats.down_seconds += outage
-            logger.info("The store %s is back after %.1f s", self.shown, outage)
-            self.on_change(True)
-
-
-@dataclass(frozen=True, slots=True)
-class ServerInfo:
-    """What a connection learnt about its server when it was made."""
-
-    run_id: str
-    version: tuple[int, ...]
-    policy: str
-    maxmemory: int
-
-    @classmethod
-    def parse(cls, text: str) -> ServerInfo:
-        """Read the reply of INFO."""
-        fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
-        version = tuple(int(part) for part in fields.get("redis_version", "0").split(".") if part.isdigit())
-        return cls(fields["run_id"], version, fields.get("maxmemory_policy", ""), int(fields.get("maxmemory", 0)))
-
-    def check(self, shown: str) -> None:
-        """Raise :class:`StoreRefused` if leases would not be safe on this server."""
-        if self.version < (6, 2):
-            found = ".".join(map(str, self.version))
-            raise StoreRefused(f"LEASE_REDIS_URL = {shown!r}: the server is of version {found}; use 6.2 or later")
-        if self.maxmemory and self.policy not in ("noeviction", ""):
-            raise StoreRefused(
-                f"LEASE_REDIS_URL = {shown!r}: the server has maxmemory-policy {self.policy!r} and may evict leases; "
-                "set maxmemory-policy noeviction"
-            )
 
 
 class Channel:

@@ -97,9 +97,7 @@ class ServerProcess:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         if not self._wait_for_death(timeout):
-            raise self._home.error(
-                "has a server that does not end; kill it by its process id, see server.pid"
-            )
+            raise self._home.error("has a server that does not end; kill it by its process id, see server.pid")
 
     def pid(self) -> int | None:
         """Return the id of the process that listens on the socket, asked from the kernel, or None."""
@@ -157,9 +155,7 @@ class ServerProcess:
             check=False,
         )
         if result.returncode:
-            raise self._home.error(
-                f"got no server, it says: {result.stdout.decode(errors='replace').strip()[-1000:]}"
-            )
+            raise self._home.error(f"got no server, it says: {result.stdout.decode(errors='replace').strip()[-1000:]}")
 
     def _binary(self) -> str:
         try:
@@ -183,9 +179,7 @@ class ServerProcess:
             )
         else:
             advice = f"the end of {self._log.name} tells why"
-        return self._home.error(
-            f"has a server that ended while starting; {advice}: " + " | ".join(lines[-4:])
-        )
+        return self._home.error(f"has a server that ended while starting; {advice}: " + " | ".join(lines[-4:]))
 
     def _ping(self) -> str:
         """Return "ready", "loading" (its data) or "silent"."""

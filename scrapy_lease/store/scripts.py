@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 
 from scrapy_lease.exceptions import SessionLost, StoreRefused
-from scrapy_lease.store.client import Call, Channel
+from scrapy_lease.store.calls import Call
+from scrapy_lease.store.client import Channel
 from scrapy_lease.store.keys import SHARDS, Scope
 from scrapy_lease.store.messages import Beat, Entry, GenerationChanged, Grant, Opened, Settlement, Standing
 from scrapy_lease.store.reading import read_record
@@ -201,9 +202,7 @@ class Scripts:
         for at, value in enumerate(values):
             if value:
                 digest, item = digests[16 * at : 16 * at + 16], read_record(value)
-                grants.append(
-                    Grant(digest, fence + at, item.attempts, item.deaths, item.slot, item.mark, item.payload)
-                )
+                grants.append(Grant(digest, fence + at, item.attempts, item.deaths, item.slot, item.mark, item.payload))
                 if item.is_timed:
                     self._timed.add(digest)
         return grants
@@ -229,9 +228,7 @@ class Scripts:
         )  # fmt: skip
         columns = (digests, fences, "".join(verbs), args)
         answer = self._answer(await self._call("settle", keys, sid, n, _pack(columns)), "settle", n)
-        self._timed.difference_update(
-            settlement.digest for settlement in settlements if settlement.verb != "sent"
-        )
+        self._timed.difference_update(settlement.digest for settlement in settlements if settlement.verb != "sent")
         return answer
 
     def _verb(self, settlement: Settlement, buckets: _Buckets) -> tuple[str, tuple[Any, ...]]:
@@ -244,9 +241,7 @@ class Scripts:
             return "x", () if args == ("none",) else (buckets.number(settlement.digest),)
         return _VERBS[verb], args
 
-    async def report(
-        self, sid: str, n: int, holds: Sequence[tuple[bytes, int]], *, previous: str = ""
-    ) -> list[int]:
+    async def report(self, sid: str, n: int, holds: Sequence[tuple[bytes, int]], *, previous: str = "") -> list[int]:
         """Report what the session holds, as (digest, fence); *previous*: the lost session that held it.
 
         :returns: the fence now held for each, 0 where it is lost.

@@ -14,7 +14,8 @@ from urllib.parse import unquote
 import msgspec
 
 from scrapy_lease.exceptions import StoreRefused
-from scrapy_lease.store.client import Call, Channel
+from scrapy_lease.store.calls import Call
+from scrapy_lease.store.client import Channel
 from scrapy_lease.store.keys import Namespace, Scope
 from scrapy_lease.store.reading import ItemRecord, read_records
 from scrapy_lease.store.scripts import pack_strings

@@ -104,9 +104,7 @@ def test_the_server_is_frozen(fleet: Callable[..., Fleet], own_server: Server, s
         speaks_once(node)
 
 
-def test_a_node_leaves_while_the_store_is_away(
-    fleet: Callable[..., Fleet], make_server: Callable[..., Server]
-) -> None:
+def test_a_node_leaves_while_the_store_is_away(fleet: Callable[..., Fleet], make_server: Callable[..., Server]) -> None:
     """SIGTERM ends a node within 15 s, however the store is away; what it held is not lost."""
     servers = [make_server() for _ in range(4)]
     with Relay(servers[2].url) as cut, Relay(servers[3].url) as frozen:

@@ -13,9 +13,11 @@ import pytest
 
 from scrapy_lease.exceptions import SessionLost, StoreUnavailable
 from scrapy_lease.leases.session import Session
-from scrapy_lease.store.client import Channel, Script, StoreStats
+from scrapy_lease.store.calls import Script
+from scrapy_lease.store.client import Channel
 from scrapy_lease.store.keys import Namespace, Scope
 from scrapy_lease.store.scripts import Entry, Grant, Scripts, Settlement
+from scrapy_lease.store.server import StoreStats
 from tests.helpers.fleet import Fleet
 from tests.helpers.relay import Relay
 from tests.helpers.servers import Server

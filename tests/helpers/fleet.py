@@ -181,9 +181,7 @@ class Fleet:
         """Start ``scrapy crawl`` of the example project as node *name*."""
         return self._start(name, ["crawl", spider], settings, url, {"base": self.base, **arguments}, EXAMPLE)
 
-    def run(
-        self, name: str, source: str, *, settings: Mapping[str, Any] = {}, url: str = "", **arguments: Any
-    ) -> Node:
+    def run(self, name: str, source: str, *, settings: Mapping[str, Any] = {}, url: str = "", **arguments: Any) -> Node:
         """Start ``scrapy runspider`` of *source*, Python text with one spider, as node *name*."""
         path = self.folder / f"spider_{name}.py"
         path.write_text(textwrap.dedent(source))

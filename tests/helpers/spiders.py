@@ -21,10 +21,11 @@ from scrapy.http import Response
 
 from scrapy_lease import lease_of
 from scrapy_lease.meta import digest_of
-from scrapy_lease.store.client import Channel, StoreStats
+from scrapy_lease.store.client import Channel
 from scrapy_lease.store.keys import Namespace, Scope
 from scrapy_lease.store.reading import ItemRecord, read_records
 from scrapy_lease.store.scripts import Entry, Scripts
+from scrapy_lease.store.server import StoreStats
 from tests.helpers.fleet import Fleet, Node
 
 PRELUDE = """
@@ -79,9 +80,7 @@ class ShopSpider(Spider):
 
 def crawl(shop: Fleet, name: str, source: str, *, settings: Mapping[str, Any] = {}, **arguments: Any) -> Node:
     """Start the spider of *source* as node *name*; the shop's log names the node of each hit."""
-    return shop.run(
-        name, PRELUDE + textwrap.dedent(source), settings={"USER_AGENT": name, **settings}, **arguments
-    )
+    return shop.run(name, PRELUDE + textwrap.dedent(source), settings={"USER_AGENT": name, **settings}, **arguments)
 
 
 def items_of(shop: Fleet) -> list[dict[str, Any]]:

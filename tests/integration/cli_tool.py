@@ -16,9 +16,10 @@ from click.testing import CliRunner
 
 from scrapy_lease.cli import main
 from scrapy_lease.leases.session import Session
-from scrapy_lease.store.client import Channel, StoreStats
+from scrapy_lease.store.client import Channel
 from scrapy_lease.store.keys import Namespace
 from scrapy_lease.store.scripts import Scripts, Settlement
+from scrapy_lease.store.server import StoreStats
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = "queue=redis key=fingerprint start=one"

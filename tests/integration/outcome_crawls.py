@@ -28,10 +28,10 @@ from scrapy.crawler import AsyncCrawlerRunner, Crawler
 from scrapy.utils.defer import deferred_from_coro
 from scrapy.utils.httpobj import urlparse_cached
 
-from scrapy_lease.decisions import Seen
 from scrapy_lease.middlewares.downloader import GuardMiddleware, TrackMiddleware
 from scrapy_lease.middlewares.spider import InnerMiddleware, OuterMiddleware
 from scrapy_lease.outcomes import Kind, Outcome, Tracker, current_request
+from scrapy_lease.outcomes.decisions import Seen
 
 REACTOR = "twisted.internet.asyncioreactor.AsyncioSelectorReactor"
 LIMIT = 10.0  # seconds for one crawl

@@ -214,9 +214,7 @@ def test_a_hung_server_is_reported_and_can_be_stopped(directory: Path) -> None:
 def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     """A path below a file is refused with the path and what to do."""
     (tmp_path / "file").touch()
-    with pytest.raises(
-        EmbeddedServerError, match=r"file/lease cannot be written: Not a directory\. Name one"
-    ):
+    with pytest.raises(EmbeddedServerError, match=r"file/lease cannot be written: Not a directory\. Name one"):
         acquire(tmp_path / "file" / "lease")
 
 
@@ -262,9 +260,7 @@ def test_a_long_temporary_directory_works(directory: Path, monkeypatch: pytest.M
     share.release()
 
 
-def test_a_machine_without_the_server_is_told_what_to_set(
-    directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_machine_without_the_server_is_told_what_to_set(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a platform for which the wheel has no program the error names it and LEASE_REDIS_URL."""
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")
     with pytest.raises(EmbeddedServerError, match=r"riscv64.*set LEASE_REDIS_URL"):

@@ -53,9 +53,7 @@ def test_clock_steps_both_ways_while_running(make_server: Callable[..., Server])
 
 
 @pytest.mark.parametrize("options", [{}, {"unix": True}])
-def test_password_and_limits_are_in_force(
-    make_server: Callable[..., Server], options: dict[str, bool]
-) -> None:
+def test_password_and_limits_are_in_force(make_server: Callable[..., Server], options: dict[str, bool]) -> None:
     """Directives given as `config` hold, and `url` carries any password, for TCP and unix sockets."""
     config = {"requirepass": "p@ss/w?rd", "maxmemory": "50mb", "maxmemory-policy": "allkeys-lru"}
     server = make_server(config=config, **options)

@@ -10,10 +10,11 @@ from hashlib import blake2b
 from typing import Any, Self
 
 from scrapy_lease.exceptions import StoreUnavailable
-from scrapy_lease.store.client import Channel, StoreStats
+from scrapy_lease.store.client import Channel
 from scrapy_lease.store.keys import Namespace
 from scrapy_lease.store.reading import DeadRecord, ItemRecord, read_dead, read_record
 from scrapy_lease.store.scripts import Beat, Entry, Grant, Opened, Scripts, Settlement, Standing
+from scrapy_lease.store.server import StoreStats
 from tests.helpers.servers import Server
 
 SLOT = "shop.example"

@@ -39,7 +39,7 @@ def test_a_repeated_push_changes_nothing(bed: Bed) -> None:
 def test_order_is_priority_then_discovery(bed: Bed) -> None:
     """The higher priority first, then first come first served, over calls and within one; extremes are clamped."""
     session = bed.session()
-    session.push(entry("a"), entry("b", priority=5), entry("c"), entry("d", priority=-10**6))
+    session.push(entry("a"), entry("b", priority=5), entry("c"), entry("d", priority=-(10**6)))
     session.push(entry("e", priority=5), entry("f"), entry("g", priority=10**6))
     assert names(session.lease()) == ["g", "b", "e", "a", "c", "f", "d"]
 

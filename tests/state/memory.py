@@ -76,9 +76,7 @@ class Memory:
         """As :meth:`scrapy_lease.store.scripts.Scripts.close`."""
         await Pending("close", lambda: self.deadlines.update({sid: 0.0} if sid in self.deadlines else {}))
 
-    async def report(
-        self, sid: str, n: int, holds: Sequence[tuple[bytes, int]], *, previous: str = ""
-    ) -> list[int]:
+    async def report(self, sid: str, n: int, holds: Sequence[tuple[bytes, int]], *, previous: str = "") -> list[int]:
         """Nothing is leased here."""
         return [0] * len(holds)
 

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from scrapy_lease.exceptions import SessionLost
-from scrapy_lease.store.client import Channel, StoreStats
+from scrapy_lease.store.client import Channel
 from scrapy_lease.store.keys import Namespace
 from scrapy_lease.store.scripts import Entry, GenerationChanged, Grant, Scripts, Settlement
+from scrapy_lease.store.server import StoreStats
 from tests.helpers.servers import Server
 from tests.state.bench import Bench, Older, Past
 from tests.state.nodes import Node

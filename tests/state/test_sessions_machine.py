@@ -18,9 +18,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from scrapy_lease.exceptions import SessionLost, StoreUnavailable
 from scrapy_lease.leases.items import Hold, Ledger, Patience, Settled, Verdict
 from scrapy_lease.leases.session import Session, SessionStore
-from scrapy_lease.store.client import Channel, StoreStats
+from scrapy_lease.store.client import Channel
 from scrapy_lease.store.keys import Namespace
 from scrapy_lease.store.scripts import Scripts
+from scrapy_lease.store.server import StoreStats
 from tests.helpers.servers import Server
 from tests.state.memory import Answering, Memory, Pending
 from tests.state.profiles import PROFILE, TIMEOUT
@@ -80,9 +81,7 @@ class Sessions(RuleBasedStateMachine):
         super().__init__()
         self.boot = 1000.0
         self.memory = Memory()
-        self.session = Session(
-            node="n", ttl=self.ttl, config="c", fresh=True, info={}, clock=lambda: self.boot
-        )
+        self.session = Session(node="n", ttl=self.ttl, config="c", fresh=True, info={}, clock=lambda: self.boot)
         self.calls: list[tuple[Coroutine[Any, Any, Any], Pending]] = []
         self.opening = False
         self.stepped = float("-inf")

@@ -154,9 +154,7 @@ def gated(settings: Settings) -> dict[str, tuple[str, Any]]:
 
 def test_every_enabled_handler_is_gated() -> None:
     """Base, project, custom and -s handlers alike; a scheme that was turned off stays off."""
-    spider_class = type(
-        "Made", (Shop,), {"custom_settings": {"DOWNLOAD_HANDLERS": {"x": "their.X", "ftp": None}}}
-    )
+    spider_class = type("Made", (Shop,), {"custom_settings": {"DOWNLOAD_HANDLERS": {"x": "their.X", "ftp": None}}})
     before = loaded(spider_class=spider_class).getwithbase("DOWNLOAD_HANDLERS")
     handlers = gated(loaded(spider_class=spider_class))
     assert handlers == {name: (name, path) for name, path in before.items() if path is not None}
@@ -213,9 +211,7 @@ def test_a_refused_crawl_exits_1_with_one_record_of_ours(tmp_path: Path) -> None
         "    def parse(self, response):\n        print('FETCHED')\n"
     )
     addon = f'{{"{ADDON}": 500}}'
-    ended = run_python(
-        "-m", "scrapy", "runspider", str(spider), "-s", f"ADDONS={addon}", "-a", "lease_ttl=soon"
-    )
+    ended = run_python("-m", "scrapy", "runspider", str(spider), "-s", f"ADDONS={addon}", "-a", "lease_ttl=soon")
     assert ended.returncode == 1
     assert "FETCHED" not in ended.stdout
     ours = [line for line in ended.stderr.splitlines() if "[scrapy_lease" in line]

@@ -12,8 +12,10 @@ from typing import Any, TypeVar
 import pytest
 
 from scrapy_lease.exceptions import StoreRefused, StoreUnavailable
-from scrapy_lease.store.client import Availability, Call, Channel, Script, ServerInfo, StoreStats
+from scrapy_lease.store.calls import Call, Script
+from scrapy_lease.store.client import Channel
 from scrapy_lease.store.keys import Namespace
+from scrapy_lease.store.server import Availability, ServerInfo, StoreStats
 from tests.helpers.servers import Server, reserve_port
 
 T = TypeVar("T")
@@ -82,7 +84,7 @@ def test_an_outage_is_told_once_each_way(caplog: pytest.LogCaptureFixture) -> No
     changes: list[bool] = []
     stats = StoreStats()
     availability = Availability("redis://shown", stats, changes.append)
-    with caplog.at_level(logging.INFO, "scrapy_lease.store.client"):
+    with caplog.at_level(logging.INFO, "scrapy_lease.store.server"):
         availability.up()
         for _ in range(3):
             availability.down("gone")

@@ -11,11 +11,11 @@ from scrapy import Request, Spider
 from scrapy.utils.request import RequestFingerprinter
 from scrapy.utils.test import get_crawler
 
-from scrapy_lease import intake as module
-from scrapy_lease.intake import Intake
 from scrapy_lease.leases.items import Hold, Ledger, Patience, Verdict
 from scrapy_lease.meta import ItemKeys, digest_of
 from scrapy_lease.payload import Codec
+from scrapy_lease.scheduler import intake as module
+from scrapy_lease.scheduler.intake import Intake
 from scrapy_lease.stats import Stats
 
 
@@ -148,7 +148,7 @@ def test_what_cannot_be_stored_stays_here(bench: Bench, caplog: pytest.LogCaptur
     requests = [page(number, meta={"lock": object()}) for number in range(2)]
     for request in requests:
         bench.intake.add(request, hold, 0)
-    with caplog.at_level(logging.WARNING, "scrapy_lease.intake"):
+    with caplog.at_level(logging.WARNING, "scrapy_lease.scheduler.intake"):
         assert bench.intake.outgoing(10) == []
     assert bench.kept == [(request, hold) for request in requests]
     assert bench.stats.get("queue/local_only") == 2

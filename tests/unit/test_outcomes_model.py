@@ -9,9 +9,9 @@ import pytest
 from scrapy import Request
 from scrapy.http import Response
 
-from scrapy_lease.decisions import TRACE_LINES, Kind, Seen, cancelled_outcome, download_outcome, tail
 from scrapy_lease.middlewares.spider import OuterMiddleware
 from scrapy_lease.outcomes import Tracker
+from scrapy_lease.outcomes.decisions import TRACE_LINES, Kind, Seen, cancelled_outcome, download_outcome, tail
 
 
 def deep(levels: int) -> None:

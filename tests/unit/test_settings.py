@@ -14,8 +14,8 @@ from scrapy.crawler import Crawler
 from scrapy.settings import Settings
 
 from scrapy_lease.exceptions import LeaseError, SettingsError
-from scrapy_lease.setting_reference import reference
 from scrapy_lease.settings import LeaseSettings, redacted_url
+from scrapy_lease.settings.reference import reference
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "settings.md"
 HERE = "tests.unit.test_settings"

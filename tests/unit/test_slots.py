@@ -12,7 +12,7 @@ from scrapy import Request
 from scrapy.core.downloader import Downloader
 from scrapy.utils.test import get_crawler
 
-from scrapy_lease.slots import Slots
+from scrapy_lease.scheduler.slots import Slots
 from tests.state.reactor import on_reactor
 
 KEY = "site.example"

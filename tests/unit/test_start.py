@@ -12,13 +12,14 @@ from scrapy import Request
 from scrapy.utils.request import RequestFingerprinter
 from scrapy.utils.test import get_crawler
 
-from scrapy_lease import start as module
 from scrapy_lease.exceptions import StoreUnavailable
 from scrapy_lease.leases.session import Session
-from scrapy_lease.start import Start
-from scrapy_lease.store.client import Channel, StoreStats
+from scrapy_lease.scheduler import start as module
+from scrapy_lease.scheduler.start import Start
+from scrapy_lease.store.client import Channel
 from scrapy_lease.store.keys import Namespace
 from scrapy_lease.store.scripts import Scripts
+from scrapy_lease.store.server import StoreStats
 from tests.helpers.servers import Server
 from tests.state.store import Store
 

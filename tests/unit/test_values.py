@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scrapy_lease.values import MAX_DEPTH, Refused, plain, plain_key, restore
+from scrapy_lease.payload.values import MAX_DEPTH, Refused, plain, plain_key, restore
 
 OFFSETS = st.none() | st.just(UTC) | st.timedeltas(timedelta(hours=-23), timedelta(hours=23)).map(timezone)
 KEY_ATOMS = (

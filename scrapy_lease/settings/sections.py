@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from scrapy_lease.setting_values import (
+from scrapy_lease.settings.values import (
     Count,
     Name,
     PositiveSeconds,
@@ -23,9 +23,7 @@ from scrapy_lease.setting_values import (
 )
 
 
-def _setting(
-    default: Any, meaning: str, *, allowed: str = "", unit: str = "", shown_default: str = ""
-) -> Any:
+def _setting(default: Any, meaning: str, *, allowed: str = "", unit: str = "", shown_default: str = "") -> Any:
     extra = {"allowed": allowed, "unit": unit, "default": shown_default}
     make = {"default_factory": default} if callable(default) else {"default": default}
     return Field(**make, description=meaning, json_schema_extra=cast(Any, extra))
@@ -73,9 +71,7 @@ class StoreSettings(_Section):
         "What hosts work on together. May name arguments of the spider: `{spider}-{country}`.",
         allowed="a name, with {spider} and the spider's arguments in braces",
     )
-    run: str = _setting(
-        "", "A name gives the job a pass of its own, which the same name resumes.", allowed="a name"
-    )
+    run: str = _setting("", "A name gives the job a pass of its own, which the same name resumes.", allowed="a name")
     runs_keep: Count = _setting(
         3, "Named runs of a job that are kept; older ones are deleted.", allowed="a whole number from 1"
     )
@@ -94,8 +90,7 @@ class StoreSettings(_Section):
     )
     block_grace: Seconds = _setting(
         60,
-        "For how long a blocked reactor (heavy parsing, a blocking pipeline) does not cost the session; 0: "
-        "not at all.",
+        "For how long a blocked reactor (heavy parsing, a blocking pipeline) does not cost the session; 0: not at all.",
         allowed="a number from 0",
         unit="seconds",
     )

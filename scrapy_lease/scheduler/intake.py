@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 
 from scrapy import Request
 
-from scrapy_lease.backlog.redis import Outgoing
+from scrapy_lease.backlog.lanes import Outgoing
 from scrapy_lease.exceptions import LeaseError, Unserialisable
 from scrapy_lease.leases.items import Hold, Ledger, Verdict
 from scrapy_lease.meta import ItemKeys, digest_of, done_ttl, explicit_key

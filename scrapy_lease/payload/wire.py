@@ -17,7 +17,7 @@ from scrapy import Request
 from scrapy.http import Headers
 
 from scrapy_lease.exceptions import CorruptPayload, Unserialisable
-from scrapy_lease.values import ATOMS, Refused, plain, plain_key, restore
+from scrapy_lease.payload.values import ATOMS, Refused, plain, plain_key, restore
 
 if TYPE_CHECKING:
     from scrapy.http.request import CookiesT

@@ -12,8 +12,8 @@ from pydantic import PrivateAttr, ValidationError
 from scrapy.utils.misc import load_object
 
 from scrapy_lease.exceptions import SettingsError
-from scrapy_lease.setting_sections import ItemSettings, StoreSettings, SwitchSettings
-from scrapy_lease.setting_sources import (
+from scrapy_lease.settings.sections import ItemSettings, StoreSettings, SwitchSettings
+from scrapy_lease.settings.sources import (
     PREFIX,
     SPIDER_KEY,
     Found,
@@ -24,13 +24,11 @@ from scrapy_lease.setting_sources import (
     of_crawler,
     of_mapping,
 )
-from scrapy_lease.setting_values import redacted_url, shown
+from scrapy_lease.settings.values import redacted_url, shown
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
     from scrapy.crawler import Crawler
-
-__all__ = ["LeaseSettings", "redacted_url", "takes_no_leases"]
 
 _COMMANDS = "scrapy.commands."
 
@@ -126,9 +124,3 @@ def _fill_job(found: Found, named: Mapping[str, Any]) -> None:
         found.given["job"] = Given(format_job(str(job.value), named), job.source)
     except ValueError as exc:
         found.faults.append(f"LEASE_JOB = {shown('job', job.value)} ({job.source}) {exc}")
-
-
-if __name__ == "__main__":
-    from scrapy_lease.setting_reference import reference
-
-    print(reference(LeaseSettings), end="")

@@ -38,8 +38,8 @@ from scrapy.exceptions import CloseSpider
 from scrapy.http import Response
 from twisted.python.failure import Failure
 
-from scrapy_lease import decisions
-from scrapy_lease.decisions import Kind, Outcome, Seen
+from scrapy_lease.outcomes import decisions
+from scrapy_lease.outcomes.decisions import Kind, Outcome, Seen
 
 __all__ = ["Kind", "Outcome", "Tracker", "complete_request", "current_request"]
 

@@ -17,14 +17,14 @@ from copy import copy
 from scrapy import Request
 
 from scrapy_lease.exceptions import CorruptPayload, UnknownCallback
-from scrapy_lease.intake import Intake
 from scrapy_lease.leases.items import Hold, Ledger, Verdict
 from scrapy_lease.leases.window import Window
 from scrapy_lease.meta import write_record
 from scrapy_lease.outcomes import Kind, Outcome, Tracker
 from scrapy_lease.payload import Codec
 from scrapy_lease.runtime import Runtime
-from scrapy_lease.slots import Slots
+from scrapy_lease.scheduler.intake import Intake
+from scrapy_lease.scheduler.slots import Slots
 from scrapy_lease.store.scripts import Grant
 
 logger = logging.getLogger(__name__)
@@ -199,9 +199,7 @@ class Tries:
         elif hold is None:
             self.loose -= 1
         else:
-            self._ledger.request_ended(
-                hold, _VERDICTS[outcome.kind], outcome.reason, outcome.trace, outcome.items
-            )
+            self._ledger.request_ended(hold, _VERDICTS[outcome.kind], outcome.reason, outcome.trace, outcome.items)
 
     def give_up(self, hold: Hold, reason: str, trace: str) -> None:
         """End an item whose requests make no progress, as a fault."""

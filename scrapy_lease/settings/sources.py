@@ -12,7 +12,7 @@ from scrapy import Spider
 from scrapy.crawler import Crawler
 from scrapy.settings import SETTINGS_PRIORITIES
 
-from scrapy_lease.setting_values import shown
+from scrapy_lease.settings.values import shown
 
 PREFIX = "LEASE_"
 UNLIMITED_WINDOW = 64

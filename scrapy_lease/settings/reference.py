@@ -6,12 +6,12 @@ from typing import Any, cast
 
 from pydantic import BaseModel
 
-from scrapy_lease.setting_sources import PREFIX
+from scrapy_lease.settings.sources import PREFIX
 
 _HEAD = """\
 # Settings
 
-<!-- Made by `make docs` from scrapy_lease/setting_sections.py: change that instead. -->
+<!-- Made by `make docs` from scrapy_lease/settings/sections.py: change that instead. -->
 
 Every setting `LEASE_X` may also be a spider attribute `lease_x`. The first of these that gives it counts:
 

@@ -32,9 +32,7 @@ class Ending:
     :param start_was_over: tells whether ``start()`` had been read to its end before this session asked.
     """
 
-    def __init__(
-        self, crawler: Crawler, runtime: Runtime, idle: float, start_was_over: Callable[[], bool]
-    ) -> None:
+    def __init__(self, crawler: Crawler, runtime: Runtime, idle: float, start_was_over: Callable[[], bool]) -> None:
         self._crawler = crawler
         self._runtime = runtime
         self._idle = idle

@@ -20,8 +20,8 @@ from scrapy import Request, Spider
 from scrapy.http.request import NO_CALLBACK
 
 from scrapy_lease.exceptions import CorruptPayload, PayloadError, UnknownCallback, Unserialisable
-from scrapy_lease.values import Refused
-from scrapy_lease.wire import (
+from scrapy_lease.payload.values import Refused
+from scrapy_lease.payload.wire import (
     PLAIN_CLASS,
     VERSION,
     build,

@@ -21,20 +21,21 @@ from scrapy.crawler import Crawler
 from scrapy.utils.defer import deferred_from_coro
 from twisted.internet.defer import Deferred
 
-from scrapy_lease.backlog.redis import Outgoing, RedisBacklog
-from scrapy_lease.ending import Ending
+from scrapy_lease.backlog.lanes import Outgoing
+from scrapy_lease.backlog.redis import RedisBacklog
 from scrapy_lease.exceptions import SessionLost, SettingsError, StoreError, StoreUnavailable
-from scrapy_lease.intake import Intake
 from scrapy_lease.leases.items import Hold, Ledger, Patience, Settled
 from scrapy_lease.leases.session import Beat
 from scrapy_lease.meta import ItemKeys
 from scrapy_lease.outcomes import Tracker
 from scrapy_lease.payload import Codec
 from scrapy_lease.runtime import Runtime
-from scrapy_lease.slots import Slots
-from scrapy_lease.start import Start
+from scrapy_lease.scheduler.ending import Ending
+from scrapy_lease.scheduler.intake import Intake
+from scrapy_lease.scheduler.slots import Slots
+from scrapy_lease.scheduler.start import Start
+from scrapy_lease.scheduler.tries import Tries
 from scrapy_lease.store.scripts import Grant, Standing
-from scrapy_lease.tries import Tries
 
 logger = logging.getLogger(__name__)
 
@@ -233,6 +234,7 @@ class LeaseScheduler(BaseScheduler):
         """Once a second: what only time brings about."""
         while True:
             await asyncio.sleep(1.0)
+            self._runtime.stats.flush()
             self._ending.check_store()
             for hold in self._ledger.overdue(time.monotonic() - self._runtime.settings.max_hold):
                 self._tries.give_up(hold, "max_hold", "no progress within LEASE_MAX_HOLD")

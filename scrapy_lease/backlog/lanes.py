@@ -1,0 +1,82 @@
+"""Lanes of numbered calls, and what the backlog asks of and tells its owner."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from scrapy_lease.leases.items import Hold, Settled
+from scrapy_lease.leases.session import Session
+from scrapy_lease.store.messages import Entry, Grant, Standing
+
+W = TypeVar("W")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A request on its way into the backlog; *parent*: the hold whose response led to it."""
+
+    entry: Entry
+    parent: Hold | None
+
+
+class Owner(Protocol):
+    """Who uses the backlog: the scheduler."""
+
+    def outgoing(self, limit: int) -> list[Outgoing]:
+        """Return up to *limit* requests to be pushed."""
+
+    def wanted(self) -> tuple[int, dict[str, int]]:
+        """Return how many leases are wanted, and the room of each download slot that has some."""
+
+    def pushed(self, outgoing: Outgoing, reply: str) -> None:
+        """The push of one request was answered: ``+``, ``=`` or ``.`` as in ``push.lua``."""
+
+    def granted(self, grants: Sequence[Grant]) -> None:
+        """These items are leased to this session now."""
+
+    def settled(self, settled: Settled, reply: str) -> None:
+        """A settlement was answered: ``+``, ``!`` or ``-`` as in ``settle.lua``."""
+
+    def regained(self, holds: Sequence[Hold]) -> None:
+        """The session was lost; these items are held again, under its new epoch."""
+
+    def lost(self, holds: Sequence[Hold]) -> None:
+        """These items are another session's now."""
+
+    def stands(self, standing: Standing) -> None:
+        """How the run stands, told after each turn."""
+
+    def refused(self, error: Exception) -> None:
+        """The store will never do what this crawl needs."""
+
+
+class Lane(Generic[W, R]):
+    """Calls of one verb: the next is made when the last was answered; one without an answer is repeated as it was."""
+
+    def __init__(self, verb: str, session: Session, send: Callable[[str, int, W], Awaitable[R]]) -> None:
+        self._verb = verb
+        self._session = session
+        self._send = send
+        self._unanswered: tuple[int, W] | None = None
+
+    @property
+    def is_free(self) -> bool:
+        return self._unanswered is None
+
+    async def run(self, make: Callable[[], W | None]) -> tuple[W, R] | None:
+        if self._unanswered is None:
+            work = make()
+            if work is None:
+                return None
+            self._unanswered = (self._session.number(self._verb), work)
+        number, work = self._unanswered
+        reply = await self._send(self._session.sid, number, work)
+        self._unanswered = None
+        return work, reply
+
+    def forget(self) -> None:
+        """The session is another one: what was under way is void."""
+        self._unanswered = None

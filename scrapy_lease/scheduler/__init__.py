@@ -1,0 +1,5 @@
+"""The scheduler: backlog -> window -> engine, and what a request passes on that way."""
+
+from scrapy_lease.scheduler.core import LeaseScheduler
+
+__all__ = ["LeaseScheduler"]

@@ -1,0 +1,38 @@
+"""Lua files as the server knows them, and calls of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha1
+from importlib.resources import files
+
+#: Scripts that free memory or keep a session alive run even when the server is out of memory (from Redis 7 on).
+_ALLOWED_WITHOUT_MEMORY = frozenset({"beat", "settle", "report", "reclaim", "close", "start"})
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """One Lua file with the shared prelude, and its SHA-1 as the server computes it."""
+
+    name: str
+    source: bytes
+    sha: str
+
+    @classmethod
+    def load(cls, name: str, *, shebang: bool) -> Script:
+        """Read ``lua/<name>.lua``; *shebang*: the server knows script flags (Redis 7 and later)."""
+        folder = files("scrapy_lease.store") / "lua"
+        header = "#!lua flags=allow-oom\n" if shebang and name in _ALLOWED_WITHOUT_MEMORY else ""
+        text = header + (folder / "_prelude.lua").read_text("utf-8") + (folder / f"{name}.lua").read_text("utf-8")
+        source = text.encode()
+        return cls(name, source, sha1(source, usedforsecurity=False).hexdigest())
+
+
+@dataclass(slots=True)
+class Call:
+    """A script call: its declared keys and its arguments after ``run_id``, which the connection adds."""
+
+    script: str
+    keys: Sequence[str]
+    args: Sequence[bytes | str | int]
