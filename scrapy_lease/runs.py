@@ -48,6 +48,7 @@ async def keep_newest(tools: Tools, scope: Scope, keep: int) -> None:
 async def _delete(tools: Tools, newest: Scope, run: str) -> None:
     scope = await tools.sized(replace(newest, run=run))
     sessions = await tools.command("ZRANGE", scope.key("members"), 0, -1)
+    left = await tools.command("HLEN", scope.key("state"))
     keys = _keys_of(scope, [sid.decode() for sid in sessions])
     while chunk := list(islice(keys, CHUNK)):
         if await _is_live(tools, scope):
@@ -55,7 +56,12 @@ async def _delete(tools: Tools, newest: Scope, run: str) -> None:
         await tools.command("UNLINK", *chunk)
         await asyncio.sleep(0)
     await tools.command("ZREM", newest.namespace.runs(newest.job), run)
-    logger.info("Deleted run %s of job %s (LEASE_RUNS_KEEP)", run, newest.job)
+    if left:
+        logger.warning(
+            "Deleted run %s of job %s with %d requests that were not done yet (LEASE_RUNS_KEEP)", run, newest.job, left
+        )
+    else:
+        logger.info("Deleted run %s of job %s (LEASE_RUNS_KEEP)", run, newest.job)
 
 
 def _keys_of(scope: Scope, sessions: list[str]) -> Iterator[str]:

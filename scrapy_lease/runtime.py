@@ -12,11 +12,12 @@ import gc
 import logging
 import os
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Self, TypeVar
 from weakref import WeakKeyDictionary
 
 from scrapy.crawler import Crawler
+from scrapy.settings import SETTINGS_PRIORITIES
 
 from scrapy_lease.exceptions import LeaseError, StoreUnavailable
 from scrapy_lease.gate import Gate
@@ -45,7 +46,7 @@ class Runtime:
 
     def __init__(self, crawler: Crawler) -> None:
         self.settings = LeaseSettings.from_crawler(crawler)
-        for notice in self.settings.notices:
+        for notice in (*self.settings.notices, *_unheeded(crawler)):
             logger.warning("%s", notice)
         self.crawler = crawler
         self.stats = Stats(crawler.stats)
@@ -60,9 +61,9 @@ class Runtime:
         if self._url.startswith("embedded:"):
             self._server = acquire(directory_of(self._url))
             self._url = self._server.url
-        self._shown = redacted_url(self.settings.redis_url)
+        self.shown = redacted_url(self.settings.redis_url)
         self.store_stats = StoreStats()
-        self.availability = Availability(self._shown, self.store_stats, lambda up: self.on_store(up))
+        self.availability = Availability(self.shown, self.store_stats, lambda up: self.on_store(up))
         self.scope = Namespace(self.settings.namespace).scope(
             self.settings.job, self.settings.run, self.settings.expected_items
         )
@@ -155,7 +156,7 @@ class Runtime:
         )
 
     def _channel(self, availability: Availability | None) -> Channel:
-        channel = Channel(self._url, self._shown, self.settings.store_timeout, self.store_stats, availability)
+        channel = Channel(self._url, self.shown, self.settings.store_timeout, self.store_stats, availability)
         server = self._server
         if server is not None:
             channel.before_connect = lambda: asyncio.to_thread(server.ensure_running)
@@ -174,6 +175,19 @@ class Runtime:
             ) from None
         finally:
             await channel.close()
+
+
+def _unheeded(crawler: Crawler) -> Iterator[str]:
+    """Yield what an operator should know of Scrapy settings that mean something else, or nothing, under leases."""
+    settings = crawler.settings
+    for name in ("JOBDIR", "DUPEFILTER_CLASS", "SCHEDULER_DISK_QUEUE", "SCHEDULER_MEMORY_QUEUE"):
+        if settings[name] and (settings.getpriority(name) or 0) > SETTINGS_PRIORITIES["default"]:
+            yield f"{name} = {settings[name]!r} keeps no requests here: the shared backlog does, and knows duplicates"
+    if settings.getdict("FEEDS"):
+        yield (
+            "FEEDS: an item is done when it has left the pipelines, and a feed writes it later; what a process that is "
+            "killed has not written is done, and in no feed. Store items in a pipeline where that matters"
+        )
 
 
 _runtimes: WeakKeyDictionary[Crawler, Runtime] = WeakKeyDictionary()

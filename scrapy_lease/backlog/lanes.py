@@ -49,6 +49,9 @@ class Owner(Protocol):
     def stands(self, standing: Standing) -> None:
         """How the run stands, told after each turn."""
 
+    def reclaimed(self, sid: str, moved: int) -> None:
+        """*moved* items of session *sid*, which is over, are back in the backlog."""
+
     def refused(self, error: Exception) -> None:
         """The store will never do what this crawl needs."""
 

@@ -213,10 +213,12 @@ class RedisBacklog:
 
     async def reclaim(self, sid: str) -> None:
         """Take what the session *sid*, which is over, still holds back into the backlog."""
-        left = 1
+        total, left = 0, 1
         while left > 0:
             moved, left = await self._scripts.reclaim(sid, deaths=self._deaths, policy=self._policy)
-            self.reclaimed += moved
+            total += moved
+        self.reclaimed += total
+        self._owner.reclaimed(sid, total)
         self.wake()
 
     # after a loss

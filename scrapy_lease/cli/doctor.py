@@ -20,7 +20,7 @@ from twisted.internet.asyncioreactor import AsyncioSelectorReactor
 from scrapy_lease.addon import SCHEDULER
 from scrapy_lease.cli import json_option, store_options
 from scrapy_lease.cli.store_access import opened, project_settings
-from scrapy_lease.exceptions import SettingsError, StoreError
+from scrapy_lease.exceptions import SettingsError, StoreError, StoreUnavailable
 from scrapy_lease.settings import LeaseSettings, redacted_url
 from scrapy_lease.store.tools import Tools
 
@@ -128,7 +128,8 @@ def _store_findings(settings: Settings) -> list[Finding]:
                 async for finding in _ask(tools):
                     findings.append(finding)
         except StoreError as error:
-            advice = "start it, or correct LEASE_REDIS_URL" if not findings else "see the server's log"
+            away = isinstance(error, StoreUnavailable) and not findings
+            advice = "start it, or correct LEASE_REDIS_URL" if away else "see to the server's settings and its log"
             findings.append(Finding("store", "fail", str(error), advice))
         return findings
 

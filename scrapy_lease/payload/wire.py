@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from encodings import normalize_encoding
 from encodings.aliases import aliases
+from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Any, cast
 from urllib.parse import urlsplit
 
@@ -200,6 +201,7 @@ def _plain_flags(flags: Any) -> Any:
     return plain(flags)
 
 
+@lru_cache(maxsize=256)
 def _is_known_encoding(name: str) -> bool:
     # An unknown name would make Python import a module called like it.
     return normalize_encoding(name).lower() in _KNOWN_ENCODINGS

@@ -32,6 +32,7 @@ from scrapy_lease.payload import Codec
 from scrapy_lease.runtime import Runtime
 from scrapy_lease.scheduler.ending import Ending
 from scrapy_lease.scheduler.intake import Intake
+from scrapy_lease.scheduler.narrator import Narrator
 from scrapy_lease.scheduler.slots import Slots
 from scrapy_lease.scheduler.start import Start
 from scrapy_lease.scheduler.tries import Tries
@@ -68,6 +69,7 @@ class LeaseScheduler(BaseScheduler):
         self._low = max(1, runtime.settings.window * 3 // 8)
         self._is_starving = True
         self._is_draining = False
+        self._narrator = Narrator(runtime)
         self._finishing: asyncio.Task[None] | None = None
 
     @classmethod
@@ -150,6 +152,7 @@ class LeaseScheduler(BaseScheduler):
             stats.count(f"items/{verb}")
         if reply == "!":
             stats.count("items/dead")
+            self._narrator.died(settled)
 
     def regained(self, holds: Sequence[Hold]) -> None:
         self._tries.regained(holds)
@@ -160,6 +163,7 @@ class LeaseScheduler(BaseScheduler):
 
     def stands(self, standing: Standing) -> None:
         self._is_starving = standing.ready == 0
+        self._narrator.stands(standing)
         self._runtime.stats.put("items/taken_over", self._backlog.reclaimed)
         is_empty = not self._sizes()[1] and not len(self._ledger) and not self._tries.loose and self._backlog.is_clear
         self._ending.drained(standing.drained and is_empty)
@@ -173,6 +177,9 @@ class LeaseScheduler(BaseScheduler):
     def refused(self, error: Exception) -> None:
         self._ending.refused(error)
 
+    def reclaimed(self, sid: str, moved: int) -> None:
+        self._narrator.taken_over(sid, moved)
+
     # inside
 
     async def _open(self) -> None:
@@ -184,6 +191,7 @@ class LeaseScheduler(BaseScheduler):
         runtime.on_beat = self._beaten
         runtime.on_store = self._store_changed
         runtime.start()
+        self._narrator.opened()
         self._backlog.start()
         self._checks = asyncio.ensure_future(self._check())
 
@@ -193,6 +201,7 @@ class LeaseScheduler(BaseScheduler):
         # The outcome of the last response may come one turn of the loop after the engine asks to close.
         await asyncio.sleep(0)
         await self._part()
+        self._narrator.closed()
         await self._runtime.stop()
 
     async def _part(self) -> None:

@@ -73,7 +73,9 @@ class StoreSettings(_Section):
     )
     run: str = _setting("", "A name gives the job a pass of its own, which the same name resumes.", allowed="a name")
     runs_keep: Count = _setting(
-        3, "Named runs of a job that are kept; older ones are deleted.", allowed="a whole number from 1"
+        3,
+        "Named runs of a job that are kept; older ones are deleted, also with requests that were not done (a warning).",
+        allowed="a whole number from 1",
     )
     node: Name = _setting(
         socket.gethostname,

@@ -7,6 +7,7 @@ a cluster. A *scope* is where requests live: a job, or one named run of it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import quote
 
 #: Shards of a namespace on a single server.
@@ -16,6 +17,7 @@ SHARDS = 1
 MARKS_PER_BUCKET = 100
 
 
+@lru_cache(maxsize=1024)
 def _plain(name: str) -> str:
     """Return *name* without the characters that structure a key (braces, colons, at signs, control characters)."""
     return quote(name, safe=" !$&'()*+,;=/-._~")
