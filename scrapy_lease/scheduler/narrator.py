@@ -56,7 +56,11 @@ class Narrator:
         stats = self._runtime.stats
         counted = (stats.get(f"items/{name}") for name in ("leased", "done", "rejected", "failed", "dead", "duplicate"))
         logger.info(
-            "This session leased %d items: %d done, %d rejected, %d faults, %d dead; %d requests were known already, "
-            "from this run or an earlier one (LEASE_RUN or 'scrapy-lease items forget' fetches them again)",
+            "This session leased %d items: %d done, %d rejected, %d faults, %d dead; %d requests were known already",
             *counted,
         )
+        if stats.get("queue/popped") and stats.get("items/duplicate"):
+            logger.info(
+                "What is known, from this run or an earlier one, is not fetched again: a new LEASE_RUN is a pass of its "
+                "own, and 'scrapy-lease items forget' forgets what is done"
+            )
