@@ -61,6 +61,6 @@ class Narrator:
         )
         if stats.get("queue/popped") and stats.get("items/duplicate"):
             logger.info(
-                "What is known, from this run or an earlier one, is not fetched again: a new LEASE_RUN is a pass of its "
+                "What is known from this run or an earlier one is not fetched again: a new LEASE_RUN is a pass of its "
                 "own, and 'scrapy-lease items forget' forgets what is done"
             )
