@@ -48,6 +48,8 @@ class RedisBacklog:
         self, scripts: Scripts, session: Session, ledger: Ledger, owner: Owner, *, deaths: int, policy: str
     ) -> None:
         self.standing: Standing | None = None
+        #: Seconds that a turn takes, averaged over the last few.
+        self.turn_time = 0.0
         self.reclaimed = 0
         self._scripts = scripts
         self._session = session
@@ -183,7 +185,9 @@ class RedisBacklog:
         if lease:
             lanes.append(self._lease.run(self._owner.wanted))
         self._is_leasing = lease
+        begin = time.monotonic()
         pushed, settled, *leased = await asyncio.gather(*lanes, return_exceptions=True)
+        self.turn_time += (time.monotonic() - begin - self.turn_time) / 4
         self._is_leasing = False
         if isinstance(pushed, tuple):
             self._pushed(*pushed)

@@ -40,6 +40,9 @@ from scrapy_lease.store.scripts import Grant, Standing
 
 logger = logging.getLogger(__name__)
 
+#: Seconds of a turn from which on the store is far away.
+FAR = 0.01
+
 
 class LeaseScheduler(BaseScheduler):
     """See the module's docstring."""
@@ -66,7 +69,7 @@ class LeaseScheduler(BaseScheduler):
         )  # fmt: skip
         self._ending = Ending(crawler, runtime, settings.queue_idle, lambda: self.start.was_over)
         self._backlog: RedisBacklog
-        self._low = max(1, runtime.settings.window * 3 // 8)
+        self._window_size = runtime.settings.window
         self._is_starving = True
         self._is_draining = False
         self._narrator = Narrator(runtime)
@@ -112,7 +115,7 @@ class LeaseScheduler(BaseScheduler):
 
     def next_request(self) -> Request | None:
         request = self._tries.next()
-        if not self._is_starving and self._tries.moving <= self._low:
+        if not self._is_starving and self._tries.moving <= self._low():
             self._backlog.refill()
         return request
 
@@ -136,7 +139,7 @@ class LeaseScheduler(BaseScheduler):
 
     def granted(self, grants: Sequence[Grant]) -> None:
         self._tries.granted(grants)
-        if len(self._tries.window) <= self._low:
+        if len(self._tries.window) <= self._low():
             self._backlog.refill()
         self._ending.wake_engine()
 
@@ -270,6 +273,10 @@ class LeaseScheduler(BaseScheduler):
     def _store_changed(self, is_up: bool) -> None:
         if is_up:
             self._ending.wake_engine()
+
+    def _low(self) -> int:
+        """Return the number of requests held ready at which more are leased: the further the store, the earlier."""
+        return max(1, self._window_size * (6 if self._backlog.turn_time > FAR else 3) // 8)
 
     def _settlement_waits(self) -> None:
         if self._tries.is_idle:
