@@ -140,6 +140,9 @@ class RedisBacklog:
         return self._quiet
 
     async def _sleep(self, seconds: float) -> None:
+        # The engine takes what was granted in the next turns of the loop; only then is it known what is wanted.
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
         try:
             async with asyncio.timeout(seconds):
                 await self._wake.wait()
