@@ -65,7 +65,11 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks `server` each test whose fixtures start the server that SCRAPY_LEASE_TEST_SERVER names."""
+    """Marks `server` each test whose fixtures start the server that SCRAPY_LEASE_TEST_SERVER names.
+
+    The state machines come first: they take longest, and would be waited for at the end.
+    """
     for item in items:
         if "server_kind" in getattr(item, "fixturenames", ()):
             item.add_marker("server")
+    items.sort(key=lambda item: "state" not in item.path.parts)

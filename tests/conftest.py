@@ -16,15 +16,6 @@ from tests.helpers.fleet import Fleet
 from tests.helpers.relay import Relay
 from tests.helpers.servers import Server
 
-SERVER_FIXTURES = {"_shared_server", "make_server"}
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs the server under test, however indirectly."""
-    for item in items:
-        if SERVER_FIXTURES.intersection(getattr(item, "fixturenames", ())):
-            item.add_marker("server")
-
 
 @pytest.fixture(scope="session")
 def server_kind() -> str:
