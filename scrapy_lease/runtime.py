@@ -144,13 +144,10 @@ class Runtime:
 
     def _make_session(self) -> Session:
         settings = self.settings
-        key_function = settings.item_key
-        if callable(getattr(self.crawler.spider, "lease_item_key", None)):
-            key_function = "spider"
         return Session(
             node=settings.node,
             ttl=None if settings.ttl == "auto" else float(settings.ttl),
-            config=f"LEASE_QUEUE={settings.queue} LEASE_ITEM_KEY={key_function} LEASE_START={settings.start}",
+            config=f"LEASE_QUEUE={settings.queue} LEASE_ITEM_KEY={settings.item_key} LEASE_START={settings.start}",
             fresh=not settings.run,
             info={"node": settings.node, "job": self.scope.name, "pid": str(os.getpid())},
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -12,9 +13,10 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "example_project"))
 
+from scrapy_lease.store.embedded import status
 from tests.helpers.fleet import Fleet
 from tests.helpers.relay import Relay
-from tests.helpers.servers import Server
+from tests.helpers.servers import Server, need
 
 
 @pytest.fixture(scope="session")
@@ -68,3 +70,13 @@ def fleet(server: Server, tmp_path: Path) -> Iterator[Callable[..., Fleet]]:
     """Starts a shop whose nodes share `server`, with the options of `Fleet`."""
     with ExitStack() as stack:
         yield lambda url=server.url, **options: stack.enter_context(Fleet(tmp_path, url, **options))
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[Path]:
+    """A directory for an embedded server, which does not exist yet; its server is ended afterwards."""
+    need("valkey")
+    path = tmp_path / "lease"
+    yield path
+    if pid := status(path).pid:
+        os.kill(pid, signal.SIGKILL)

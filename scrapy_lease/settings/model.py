@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from pydantic import PrivateAttr, ValidationError
-from scrapy.utils.misc import load_object
 
 from scrapy_lease.exceptions import SettingsError
 from scrapy_lease.settings.sections import ItemSettings, StoreSettings, SwitchSettings
@@ -27,7 +26,7 @@ from scrapy_lease.settings.sources import (
 from scrapy_lease.settings.values import redacted_url, shown
 
 if TYPE_CHECKING:
-    from scrapy import Request, Spider
+    from scrapy import Spider
     from scrapy.crawler import Crawler
 
 _COMMANDS = "scrapy.commands."
@@ -66,15 +65,6 @@ class LeaseSettings(SwitchSettings, StoreSettings, ItemSettings):
     def notices(self) -> tuple[str, ...]:
         """What is odd but no fault: whoever opens the crawl logs each once, as a warning."""
         return self._notices
-
-    def key_function(self, spider: Spider) -> Callable[[Request], str | None] | None:
-        """Return what gives a request's item key as LEASE_ITEM_KEY says; None: its fingerprint does."""
-        if self.item_key == "fingerprint":
-            return None
-        if self.item_key == "spider":
-            return cast("Callable[[Request], str | None]", spider.lease_item_key)  # type: ignore[attr-defined]
-        function = load_object(self.item_key)
-        return lambda request: cast("str | None", function(request, spider))
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
         for name, value in super().__repr_args__():

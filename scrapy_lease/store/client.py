@@ -50,7 +50,6 @@ class Channel:
     :param url: ``redis://``, ``rediss://`` or ``unix://``.
     :param shown: the URL without its password, for messages.
     :param timeout: seconds for each pipeline, connecting included.
-    :param url_source: where the URL may change (an embedded server that was restarted), asked before each connecting.
     """
 
     def __init__(
@@ -60,6 +59,7 @@ class Channel:
         self.timeout = timeout
         self.stats = stats
         self.server: ServerInfo | None = None
+        #: Awaited before each connecting: an embedded server that was killed is started again there.
         self.before_connect: Callable[[], Any] | None = None
         self._availability = availability
         self._pool = ConnectionPool.from_url(

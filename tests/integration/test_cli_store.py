@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,7 @@ import pytest
 from scrapy_lease.store.embedded import status
 from scrapy_lease.store.scripts import Scripts, Settlement
 from tests.helpers.relay import Relay
-from tests.helpers.servers import Server, need, reserve_port
+from tests.helpers.servers import Server, reserve_port
 from tests.integration.cli_tool import Ended, Tool, in_project
 
 COMMANDS = (
@@ -198,16 +196,6 @@ def test_names_with_signs_of_their_own_are_kept_apart(server: Server) -> None:
     assert (job["job"], job["run"], job["ready"]) == ("a*:b@c", "r?:1", 1)
     assert tool("pause", "a*:b@c", "--json").json["known"] is True
     assert tool.status("a*:b@c")["paused"] is True
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> Iterator[Path]:
-    """A directory that does not exist yet; its server is ended afterwards."""
-    need("valkey")
-    path = tmp_path / "lease"
-    yield path
-    if pid := status(path).pid:
-        os.kill(pid, signal.SIGKILL)
 
 
 def test_an_embedded_server_keeps_what_is_pushed(directory: Path) -> None:

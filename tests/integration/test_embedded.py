@@ -24,16 +24,6 @@ from tests.helpers.servers import need
 
 
 @pytest.fixture
-def directory(tmp_path: Path) -> Iterator[Path]:
-    """A directory that does not exist yet; its server is ended afterwards."""
-    need("valkey")
-    path = tmp_path / "lease"
-    yield path
-    if pid := status(path).pid:
-        os.kill(pid, signal.SIGKILL)
-
-
-@pytest.fixture
 def read_only() -> Iterator[Path]:
     """A directory that all may read and none but root may write, with one inside that had a server."""
     need("valkey")

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from scrapy import Request, Spider
 from scrapy.crawler import Crawler
 from scrapy.settings import Settings
+from scrapy.utils.request import RequestFingerprinter
 
 from scrapy_lease.exceptions import LeaseError, SettingsError
+from scrapy_lease.meta import ItemKeys
 from scrapy_lease.settings import LeaseSettings, redacted_url
 from scrapy_lease.settings.reference import reference
 
@@ -320,8 +322,8 @@ def test_without_a_spider_the_job_keeps_its_braces() -> None:
     assert named.job == "shop-x"
 
 
-def test_key_function() -> None:
-    """The spider's method wins over the dotted path; the fingerprint needs no function."""
+def test_item_key() -> None:
+    """The spider's method wins over what the setting says, the dotted path over the fingerprint."""
     method = {"lease_item_key": lambda self, request: f"own {request.url}"}
     own = crawler_of(type("Made", (Shop,), method), LEASE_ITEM_KEY="fingerprint")
     path = crawler_of(LEASE_ITEM_KEY=f"{HERE}.constant_key")
@@ -330,9 +332,10 @@ def test_key_function() -> None:
     for crawler in (own, path, plain):
         settings = LeaseSettings.from_crawler(crawler)
         assert crawler.spider is not None
-        function = settings.key_function(crawler.spider)
-        keys[settings.item_key] = function and function(Request("http://h/"))
-    assert keys == {"spider": "own http://h/", f"{HERE}.constant_key": "shop GET", "fingerprint": None}
+        item_keys = ItemKeys(crawler.spider, settings.item_key, RequestFingerprinter(crawler))
+        keys[settings.item_key] = item_keys.key_of(Request("http://h/"))
+    fingerprint = RequestFingerprinter(plain).fingerprint(Request("http://h/")).hex()
+    assert keys == {"spider": "own http://h/", f"{HERE}.constant_key": "shop GET", "fingerprint": fingerprint}
 
 
 def test_spider_key_needs_the_method() -> None:
