@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 
@@ -59,6 +60,32 @@ class Grant:
     payload: bytes
 
 
+class Answer(StrEnum):
+    """What a claim of a named item was answered."""
+
+    #: It is leased to this session.
+    GRANTED = "+"
+    #: Another session holds it, or nothing is granted now: ask again.
+    CONTENDED = "="
+    #: It failed, and its wait is not over.
+    WAITING = "~"
+    #: Done, rejected, or dead in this run.
+    OVER = "."
+    #: Over, and the page led to other items in this run.
+    LEADS = ">"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The answer to one entry of ``Scripts.claim``; *wait*: ms until a failed item may be asked for again."""
+
+    answer: Answer
+    fence: int = 0
+    attempts: int = 0
+    deaths: int = 0
+    wait: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Standing:
     """How the run stands. ``due``: ms until the next delayed item is ready, -1 if there is none; ``expired``: a session
@@ -78,8 +105,9 @@ class Standing:
 class Settlement:
     """What became of a leased item: *verb* and its arguments as ``settle.lua`` lists them.
 
-    ``done`` takes ``keep``, ``run`` or ``none`` as its mark, ``rejected`` takes nothing, ``failed`` (delay ms, attempts
-    allowed, reason, trace), ``dead`` (reason, trace), ``back`` (delay ms), ``sent`` nothing.
+    ``done`` takes ``keep``, ``run`` or ``none`` as its mark, or ``leads`` (and whether it is kept) for a page that led
+    to other items; ``rejected`` takes nothing, ``failed`` (delay ms, attempts allowed, reason, trace), ``dead``
+    (reason, trace), ``back`` (delay ms), ``sent`` nothing.
     """
 
     digest: bytes

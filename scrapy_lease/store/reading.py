@@ -6,11 +6,13 @@ whether it is delayed by the sorted set ``delayed``; everything else is pending.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+
+from scrapy_lease.store.messages import Answer, Claim
 
 #: An order is 16 digits: RANK_ZERO minus priority, followed by a sequence number of this many values.
 RANK_ZERO = 32768
@@ -70,6 +72,20 @@ class DeadRecord:
     at: int
     slot: str
     order: str
+
+
+def read_claims(fence: bytes, reply: bytes, waits: Sequence[int], faults: Sequence[int]) -> list[Claim]:
+    """Read the answer of ``claim.lua``."""
+    waiting, number = iter(waits), int(fence)
+    known = {faults[at] - 1: (faults[at + 1], faults[at + 2]) for at in range(0, len(faults), 3)}
+    claims = []
+    for at, sign in enumerate(reply.decode()):
+        answer = Answer(sign)
+        if answer is Answer.GRANTED:
+            claims.append(Claim(answer, number, *known.get(at, (0, 0))))
+        else:
+            claims.append(Claim(answer, wait=next(waiting) if answer is Answer.WAITING else 0))
+    return claims
 
 
 def read_records(

@@ -10,17 +10,28 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from scrapy_lease.exceptions import SessionLost, StoreRefused
 from scrapy_lease.store.calls import Call
 from scrapy_lease.store.client import Channel
+from scrapy_lease.store.columns import Buckets, code_of, columns_of, fence_text, pack, raw
 from scrapy_lease.store.keys import SHARDS, Scope
-from scrapy_lease.store.messages import Beat, Entry, GenerationChanged, Grant, Opened, Settlement, Standing
-from scrapy_lease.store.reading import read_record
+from scrapy_lease.store.messages import (
+    Answer,
+    Beat,
+    Claim,
+    Entry,
+    GenerationChanged,
+    Grant,
+    Opened,
+    Settlement,
+    Standing,
+)
+from scrapy_lease.store.reading import read_claims, read_record
 
 __all__ = [
+    "Answer",
     "Beat",
+    "Claim",
     "Entry",
     "GenerationChanged",
     "Grant",
@@ -29,57 +40,11 @@ __all__ = [
     "Settlement",
     "Standing",
     "beat_call",
-    "pack_strings",
 ]
-
-_pack = msgspec.msgpack.Encoder().encode
-
-
-def _raw(data: bytes) -> msgspec.Raw:
-    """Return *data* as a msgpack string: the server's Lua library reads no binary type."""
-    size = len(data)
-    if size < 32:
-        return msgspec.Raw(bytes((0xA0 | size,)) + data)
-    if size < 1 << 16:
-        return msgspec.Raw(b"\xda" + size.to_bytes(2, "big") + data)
-    return msgspec.Raw(b"\xdb" + size.to_bytes(4, "big") + data)
-
-
-def _fence(fence: int) -> str:
-    """Return *fence* as the store writes it."""
-    return f"{fence:016d}"
-
-
-def pack_strings(strings: Sequence[bytes]) -> bytes:
-    """Return *strings* as a packed list that the scripts can read."""
-    return _pack([_raw(string) for string in strings])
-
 
 #: How ``settle.lua`` names the verbs; done is one for each mark.
 _VERBS = {"rejected": "x", "failed": "f", "dead": "d", "back": "b", "sent": "s"}
 _DONE = {"keep": "k", "run": "r", "none": "n"}
-
-
-def _code(entry: Entry) -> str:
-    """Return how the store names the mark of *entry* (see the Lua prelude)."""
-    if entry.mark == "auto":
-        return "t" if entry.ttl else "k"
-    return "r" if entry.mark == "run" else "n"
-
-
-class _Buckets:
-    """The done buckets that one call names: each key once, entries refer to it by number."""
-
-    def __init__(self, scope: Scope) -> None:
-        self._scope = scope
-        self._numbers: dict[str, int] = {}
-
-    def number(self, digest: bytes) -> int:
-        key, _ = self._scope.mark(digest)
-        return self._numbers.setdefault(key, len(self._numbers) + 1)
-
-    def keys(self) -> list[str]:
-        return list(self._numbers)
 
 
 class Scripts:
@@ -118,7 +83,7 @@ class Scripts:
                 *self._clock, space.session(sid), key("meta"), key("members"), key("producing"), key("state"),
                 key("start"),
             ),
-            _pack({
+            pack({
                 "sid": sid, "ttl": ttl, "config": config, "shards": shards, "fresh": int(fresh),
                 "info": [part for pair in info.items() for part in pair],
             }),
@@ -157,19 +122,35 @@ class Scripts:
 
         :returns: one character each: ``+`` accepted, ``=`` pending or leased already, ``.`` done already.
         """
-        buckets = _Buckets(self.scope)
-        columns = (
-            [_raw(entry.digest) for entry in entries],
-            [entry.slot for entry in entries],
-            [entry.priority for entry in entries],
-            [_raw(entry.payload) for entry in entries],
-            "".join(map(_code, entries)),
-            [0 if entry.mark == "none" else buckets.number(entry.digest) for entry in entries],
-            [entry.ttl for entry in entries],
-        )
+        buckets = Buckets(self.scope)
+        columns = columns_of(entries, buckets)
         key, space = self.scope.key, self.scope.namespace
         keys = (space.clock, space.session(sid), key("meta"), *self._ready, key("state"), key("payload"), key("dead"))
-        return self._answer(await self._call("push", (*keys, *buckets.keys()), sid, n, _pack(columns)), "push", n)
+        return self._answer(await self._call("push", (*keys, *buckets.keys()), sid, n, pack(columns)), "push", n)
+
+    async def claim(self, sid: str, n: int, entries: Sequence[Entry]) -> list[Claim]:
+        """Lease named items: those that nobody has are pushed and leased at once.
+
+        :returns: the answer to each entry.
+        :raises SessionLost: the session is over.
+        :raises GenerationChanged: the server restarted and this session has not reported yet.
+        """
+        buckets = Buckets(self.scope)
+        columns = columns_of(entries, buckets)
+        key, space = self.scope.key, self.scope.namespace
+        keys = (
+            *self._clock, space.session(sid), key("meta"), *self._backlog, key("payload"), key("dead"),
+            self.scope.held(sid), space.control, *buckets.keys(),
+        )  # fmt: skip
+        status, *reply = await self._call("claim", keys, sid, n, self.scope.job, pack(columns))
+        self._check(status, sid, "claim", n)
+        claims = read_claims(*reply)
+        self._timed.update(
+            entry.digest
+            for entry, claim in zip(entries, claims, strict=True)
+            if claim.answer is Answer.GRANTED and code_of(entry) == "t"
+        )
+        return claims
 
     async def lease(self, sid: str, n: int, *, want: int, rooms: Mapping[str, int]) -> tuple[Standing, list[Grant]]:
         """Lease up to *want* items, of each slot in *rooms* no more than that.
@@ -183,26 +164,21 @@ class Scripts:
             self.scope.held(sid), space.control,
         )  # fmt: skip
         ask = {"want": want, "rooms": dict(rooms), "job": self.scope.job}
-        (status, *standing), *granted = await self._call("lease", keys, sid, n, _pack(ask))
-        if status == b"report":
-            raise GenerationChanged
-        if status == b"lost":
-            raise SessionLost(f"session {sid} is over")
-        if status == b"older":
-            raise StoreRefused(f"call {n} of lease is older than one already answered")
+        (status, *standing), *granted = await self._call("lease", keys, sid, n, pack(ask))
+        self._check(status, sid, "lease", n)
         grace, ready, delayed, leased, due, drained, paused, expired = standing
         return (
             Standing(bool(grace), ready, delayed, leased, due, bool(drained), bool(paused), expired.decode()),
             self._grants(*granted),
         )
 
-    def _grants(self, first: bytes, digests: bytes, values: Sequence[bytes]) -> list[Grant]:
+    def _grants(self, fence: bytes, digests: bytes, values: Sequence[bytes]) -> list[Grant]:
         """Read the items of a lease; those that a repeated call finds gone are left out."""
-        fence, grants = int(first), []
+        number, grants = int(fence), []
         for at, value in enumerate(values):
             if value:
                 digest, item = digests[16 * at : 16 * at + 16], read_record(value)
-                grants.append(Grant(digest, fence + at, item.attempts, item.deaths, item.slot, item.mark, item.payload))
+                grants.append(Grant(digest, number, item.attempts, item.deaths, item.slot, item.mark, item.payload))
                 if item.is_timed:
                     self._timed.add(digest)
         return grants
@@ -212,11 +188,11 @@ class Scripts:
 
         :returns: one character each: ``+`` accepted, ``!`` accepted and dead now, ``-`` not held (any more).
         """
-        buckets = _Buckets(self.scope)
+        buckets = Buckets(self.scope)
         digests, fences, verbs, args = [], [], [], {}
         for number, settlement in enumerate(settlements, 1):
-            digests.append(_raw(settlement.digest))
-            fences.append(_fence(settlement.fence))
+            digests.append(raw(settlement.digest))
+            fences.append(fence_text(settlement.fence))
             verb, more = self._verb(settlement, buckets)
             verbs.append(verb)
             if more:
@@ -227,13 +203,15 @@ class Scripts:
             self.scope.held(sid), *buckets.keys(),
         )  # fmt: skip
         columns = (digests, fences, "".join(verbs), args)
-        answer = self._answer(await self._call("settle", keys, sid, n, _pack(columns)), "settle", n)
+        answer = self._answer(await self._call("settle", keys, sid, n, pack(columns)), "settle", n)
         self._timed.difference_update(settlement.digest for settlement in settlements if settlement.verb != "sent")
         return answer
 
-    def _verb(self, settlement: Settlement, buckets: _Buckets) -> tuple[str, tuple[Any, ...]]:
+    def _verb(self, settlement: Settlement, buckets: Buckets) -> tuple[str, tuple[Any, ...]]:
         """Return the verb and arguments of ``settle.lua``; a bucket is named only where the mark may have to change."""
         verb, args = settlement.verb, settlement.args
+        if verb == "done" and args[0] == "leads":
+            return "l", (buckets.number(settlement.digest), int(args[1]))
         if verb == "done":
             is_known = args[0] == "none" or (args[0] == "keep" and settlement.digest not in self._timed)
             return _DONE[args[0]], () if is_known else (buckets.number(settlement.digest),)
@@ -252,8 +230,8 @@ class Scripts:
             *self._clock, space.session(sid), self.scope.key("meta"), *self._backlog, self.scope.held(sid),
             self.scope.held(previous),
         )  # fmt: skip
-        columns = ([_raw(digest) for digest, _ in holds], [_fence(fence) for _, fence in holds])
-        reply = await self._call("report", keys, sid, n, _pack(columns))
+        columns = ([raw(digest) for digest, _ in holds], [fence_text(fence) for _, fence in holds])
+        reply = await self._call("report", keys, sid, n, pack(columns))
         if reply == b"lost":
             raise SessionLost(f"session {sid} is over")
         return [int(fence) for fence in self._answer(reply, "report", n).split()]
@@ -281,6 +259,15 @@ class Scripts:
         return await self.channel.call(Call(script, keys, args))
 
     @staticmethod
+    def _check(status: bytes, sid: str, verb: str, n: int) -> None:
+        if status == b"report":
+            raise GenerationChanged
+        if status == b"lost":
+            raise SessionLost(f"session {sid} is over")
+        if status == b"older":
+            raise StoreRefused(f"call {n} of {verb} is older than one already answered")
+
+    @staticmethod
     def _answer(reply: bytes, verb: str, n: int) -> str:
         if reply == b"older":
             raise StoreRefused(f"call {n} of {verb} is older than one already answered")
@@ -291,4 +278,4 @@ def beat_call(scope: Scope, sid: str, ttl: int, node: str) -> tuple[tuple[str, .
     """Return keys and arguments of a beat: the watchdog thread sends the same call over a connection of its own."""
     space = scope.namespace
     keys = (space.clock, space.sessions, space.session(sid), scope.key("members"), space.control)
-    return keys, _pack({"sid": sid, "ttl": ttl, "node": node, "job": scope.job})
+    return keys, pack({"sid": sid, "ttl": ttl, "node": node, "job": scope.job})

@@ -13,7 +13,7 @@ from scrapy_lease.exceptions import StoreUnavailable
 from scrapy_lease.store.client import Channel
 from scrapy_lease.store.keys import Namespace
 from scrapy_lease.store.reading import DeadRecord, ItemRecord, read_dead, read_record
-from scrapy_lease.store.scripts import Beat, Entry, Grant, Opened, Scripts, Settlement, Standing
+from scrapy_lease.store.scripts import Beat, Claim, Entry, Grant, Opened, Scripts, Settlement, Standing
 from scrapy_lease.store.server import StoreStats
 from tests.helpers.servers import Server
 
@@ -39,6 +39,11 @@ def names(grants: list[Grant]) -> list[str]:
 def settlement(grant: Grant, verb: str = "done", *args: Any) -> Settlement:
     """What became of *grant*; done is kept over runs."""
     return Settlement(grant.digest, grant.fence, verb, args or (("keep",) if verb == "done" else ()))
+
+
+def claimed(name: object, claim: Claim, verb: str = "done", *args: Any) -> Settlement:
+    """What became of the item *name* that a claim leased; done is kept over runs."""
+    return Settlement(digest(name), claim.fence, verb, args or (("keep",) if verb == "done" else ()))
 
 
 class Bed:
@@ -157,6 +162,9 @@ class Session:
 
     def lease(self, want: int = 1000, rooms: Mapping[str, int] | None = None, n: int | None = None) -> list[Grant]:
         return self.look(want, rooms, n)[1]
+
+    def claim(self, *entries: Entry, n: int | None = None) -> list[Claim]:
+        return self._run(self.scripts.claim(self.sid, self._number("claim", n), entries))
 
     def standing(self) -> Standing:
         return self.look(want=0)[0]

@@ -10,6 +10,7 @@
 local DIGEST, ORDER, FENCE = 16, 16, 16  -- their lengths
 local PER_MEMBER, SENT = 64, 'S'
 local MARK_EPOCH = 1577836800            -- marks count seconds from 2020-01-01, so that they stay small integers
+local LEADS = 2 ^ 31                     -- see is_new
 local CHUNK = 4000                       -- unpack() of more than some 7000 values fails
 
 local SESSION_KEPT = 7 * 86400000        -- ms without a beat after which a session's hash goes; by the wall clock, which steps
@@ -81,11 +82,14 @@ local function hold(held, leases)
   if #leases > 64 then redis.call('HDEL', held, '') end
 end
 
-local function next_fences(clock, micros, count)
-  local first = math.max((tonumber(redis.call('HGET', clock, 'fence')) or 0) + 1, micros)
-  redis.call('HSET', clock, 'fence', int(first + count - 1))
-  return first
+-- One for all that a call grants: of any one item, a later grant has the greater.
+local function next_fence(clock, micros)
+  local fence = math.max((tonumber(redis.call('HGET', clock, 'fence')) or 0) + 1, micros)
+  redis.call('HSET', clock, 'fence', int(fence))
+  return string.format('%016.0f', fence)
 end
+
+local function is_held(lease, fence) return lease and string.sub(lease, 1, FENCE) == fence end
 
 local function order_after(order, count) return string.format('%016.0f', tonumber(order) + count) end
 
@@ -116,17 +120,18 @@ local function bury(meta, state, payload, dead, digest, value, reason, trace, wa
 end
 
 -- Marks an item as known, and says whether it is new: neither done nor (what the caller looks up) in the backlog.
--- A mark stays when the item is done, so being done costs no write; -run counts for that run, a second for a time.
+-- A mark stays when the item is done, so being done costs no write. It is -run: counts for that run; a second: for a time;
+-- or run * LEADS + second (0: none): the page led to others in that run, and counts as its second says.
+-- Returns false, and whether the page led on in this run, for an item that is not new.
 local function is_new(bucket, dead, digest, code, ttl, run, seconds)
   local field, value = string.sub(digest, 9), int(code == 'r' and -run or seconds - MARK_EPOCH)
   if redis.call('HSETNX', bucket, field, value) == 1 then return true end
   if redis.call('HEXISTS', dead, digest) == 0 then
     local mark = tonumber(redis.call('HGET', bucket, field))
-    if mark < 0 then
-      if mark == -run then return false end
-    elseif ttl == 0 or seconds - MARK_EPOCH - mark < ttl then
-      return false
-    end
+    local led_in = math.floor(mark / LEADS)
+    if mark == -run or led_in == run then return false, led_in == run end
+    local second = mark % LEADS
+    if mark > 0 and second > 0 and (ttl == 0 or seconds - MARK_EPOCH - second < ttl) then return false, false end
   end
   redis.call('HSET', bucket, field, value)
   return true
@@ -143,6 +148,25 @@ local function rank_slot(ready, slots, slot)
   else
     redis.call('ZREM', slots, slot)
   end
+end
+
+-- Takes one digest out of its member of ready, which falls in two; false: it is not there.
+local function leave_ready(meta, ready, slots, digest, value)
+  local slot, order = place_of(value)
+  local head, top = #slot + 1 + ORDER, '(' .. slot .. '\0' .. order_after(order, 1)
+  local entry = redis.call('ZREVRANGEBYLEX', ready, top, '[' .. slot .. '\0', 'LIMIT', 0, 1)[1]
+  if not entry then return false end
+  local first = head + 1 + DIGEST * (tonumber(order) - tonumber(string.sub(entry, #slot + 2, head)))
+  local last = first + DIGEST - 1
+  if string.sub(entry, first, last) ~= digest then return false end
+  redis.call('ZREM', ready, entry)
+  if first > head + 1 then redis.call('ZADD', ready, 0, string.sub(entry, 1, first - 1)) end
+  if last < #entry then
+    redis.call('ZADD', ready, 0, slot .. '\0' .. order_after(order, 1) .. string.sub(entry, last + 1))
+  end
+  redis.call('HINCRBY', meta, 'ready', -1)
+  rank_slot(ready, slots, slot)
+  return true
 end
 
 -- Puts members (slot, order, digests, slot, order, digests, …) of count digests into ready.

@@ -2,14 +2,14 @@
 -- KEYS clock sessions session meta members producing ready slots delayed state held control
 -- ARGV run_id, sid, n, {want, rooms, job}: rooms maps a slot to how many more it may take; an unlisted slot may take
 --      three quarters of what is left, so that one host never fills the window
--- Returns {{'ok', grace, ready, delayed, leased, due, drained, paused, expired session or ''}, first fence, digests in
---          one string, {for each its value in state, '' if it is not held}}; fences count up from the first
+-- Returns {{'ok', grace, ready, delayed, leased, due, drained, paused, expired session or ''}, fence, digests in one
+--          string, {for each its value in state, '' if it is not held}}
 --         | {{'lost'}} | {{'report'}} | {{'older'}}
 local clock, sessions, session, meta = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local members, producing, ready, slots = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local delayed, state, held, control = KEYS[9], KEYS[10], KEYS[11], KEYS[12]
 local run_id, sid, n, ask = ARGV[1], ARGV[2], tonumber(ARGV[3]), cmsgpack.unpack(ARGV[4])
-local sub, format = string.sub, string.format
+local sub = string.sub
 
 local now, wall, micros = advance(clock)
 local number, grace = generation(clock, sessions, run_id, now)
@@ -71,44 +71,42 @@ local function pick()
 end
 
 local function grant(picked)
-  if #picked == 0 then return 0, '', {} end
-  local values, leases, at = bulk_get(state, picked), {}, 0
-  local first = next_fences(clock, micros, #picked)
+  if #picked == 0 then return '0', '', {} end
+  local values, leases, at, fence = bulk_get(state, picked), {}, 0, next_fence(clock, micros)
   for i = 1, #picked do
     if values[i] then
-      leases[at + 1], leases[at + 2] = picked[i], format('%016d', first + i - 1)
+      leases[at + 1], leases[at + 2] = picked[i], fence
       at = at + 2
     else
       values[i] = ''
     end
   end
   hold(held, leases)
-  return first, table.concat(picked), values
+  return fence, table.concat(picked), values
 end
 
 -- What an earlier call granted, as far as the session still holds it under the same fence.
-local function granted_before(first, digests)
+local function granted_before(fence, digests)
   local list, values = {}, {}
   for at = 1, #digests, DIGEST do list[#list + 1] = sub(digests, at, at + DIGEST - 1) end
   local leases = bulk_get(held, list)
   for i, value in ipairs(bulk_get(state, list)) do
-    local is_held = leases[i] and sub(leases[i], 1, FENCE) == format('%016d', first + i - 1)
-    values[i] = value and is_held and value or ''
+    values[i] = value and is_held(leases[i], fence) and value or ''
   end
-  return first, digests, values
+  return fence, digests, values
 end
 
-local before, first, digests, values = replay(session, 'lease', n), 0, '', {}
+local before, fence, digests, values = replay(session, 'lease', n), '0', '', {}
 if before == 'older' then return {{'older'}} end
 if before then
-  first, digests, values = granted_before(tonumber(sub(before, 1, FENCE)), sub(before, FENCE + 1))
+  fence, digests, values = granted_before(sub(before, 1, FENCE), sub(before, FENCE + 1))
 elseif ask.want > 0 then
   if not grace and not paused then
     wake_due()
-    first, digests, values = grant(pick())
+    fence, digests, values = grant(pick())
   end
   -- Also where nothing was granted: a copy of this call that comes late must not take what nobody will hear of.
-  remember(session, 'lease', n, format('%016d', first) .. digests)
+  remember(session, 'lease', n, fence .. digests)
 end
 
 local pending, waiting = tonumber(redis.call('HGET', meta, 'ready')) or 0, redis.call('ZCARD', delayed)
@@ -123,4 +121,4 @@ local soonest = redis.call('ZRANGE', delayed, 0, 0, 'WITHSCORES')[2]
 local expired = not grace and redis.call('ZRANGEBYSCORE', members, '-inf', int(now), 'LIMIT', 0, 1)[1] or ''
 return {{'ok', grace and 1 or 0, pending, waiting, math.max(0, known - pending - waiting),
   soonest and math.max(0, tonumber(soonest) - now) or -1, drained and 1 or 0, paused and 1 or 0, expired},
-  int(first), digests, values}
+  fence, digests, values}

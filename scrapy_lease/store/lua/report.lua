@@ -15,27 +15,6 @@ if deadline_of(sessions, sid) <= now then return 'lost' end
 local before = replay(session, 'report', n)
 if before then return before end
 
--- Takes one digest out of its member of ready, which falls in two; false: it is not there.
-local function leave_ready(digest, value)
-  local slot, order = place_of(value)
-  local head, top = #slot + 1 + ORDER, '(' .. slot .. '\0' .. order_after(order, 1)
-  local entry = redis.call('ZREVRANGEBYLEX', ready, top, '[' .. slot .. '\0', 'LIMIT', 0, 1)[1]
-  if not entry then return false end
-  local first = head + 1 + DIGEST * (tonumber(order) - tonumber(string.sub(entry, #slot + 2, head)))
-  local last = first + DIGEST - 1
-  if string.sub(entry, first, last) ~= digest then return false end
-  redis.call('ZREM', ready, entry)
-  if first > head + 1 then redis.call('ZADD', ready, 0, string.sub(entry, 1, first - 1)) end
-  if last < #entry then
-    redis.call('ZADD', ready, 0, slot .. '\0' .. order_after(order, 1) .. string.sub(entry, last + 1))
-  end
-  redis.call('HINCRBY', meta, 'ready', -1)
-  rank_slot(ready, slots, slot)
-  return true
-end
-
-local function is_held(lease, fence) return lease and string.sub(lease, 1, FENCE) == fence end
-
 -- Takes a digest that is free from its place, and returns what is to follow its new fence: what may have been sent under the
 -- lost session may still have been.
 local function free(digest, value, fence)
@@ -44,10 +23,10 @@ local function free(digest, value, fence)
     redis.call('HDEL', held_before, digest)
     return string.sub(lease, FENCE + 1)
   end
-  return (leave_ready(digest, value) or redis.call('ZREM', delayed, digest) == 1) and ''
+  return (leave_ready(meta, ready, slots, digest, value) or redis.call('ZREM', delayed, digest) == 1) and ''
 end
 
-local fence, reply, kept = next_fences(clock, micros, #digests), {}, {}
+local fence, reply, kept = next_fence(clock, micros), {}, {}
 for i, digest in ipairs(digests) do
   local value, lease = redis.call('HGET', state, digest), redis.call('HGET', held, digest)
   reply[i] = '0'
@@ -56,8 +35,8 @@ for i, digest in ipairs(digests) do
   else
     local sent = value and not lease and free(digest, value, fences[i])
     if sent then
-      reply[i], fence = string.format('%016d', fence), fence + 1
-      redis.call('HSET', held, digest, reply[i] .. sent)
+      reply[i] = fence
+      redis.call('HSET', held, digest, fence .. sent)
     end
   end
   if reply[i] ~= '0' then kept[digest] = true end

@@ -2,6 +2,7 @@
 -- KEYS clock session meta ready slots delayed state payload dead held, then the done buckets that the entries name
 -- ARGV run_id, sid, n, {digests, fences, verbs, args}: verbs holds one character an entry, args maps its index to a list
 --      k: done, kept over runs, {bucket} if its mark counts for a time      r: done for this run, {bucket}
+--      l: done, and it led to other items, {bucket, 1 if kept over runs}
 --      n: done, not an item      x: rejected, {bucket}; {} if not an item   f: failed, {delay ms, attempts, reason, trace}
 --      d: dead, {reason, trace}  b: back, {delay ms}                        s: may have been sent; stays leased
 -- Returns one character an entry: + accepted, ! accepted and dead now, - not held (any more); or 'older'
@@ -19,17 +20,19 @@ local leases, counts = bulk_get(held, digests), {}
 local reply, gone, freed, others, seen, pending = {}, {}, {}, {}, {}, {}
 local done, over = 0, 0
 
-for i, digest in ipairs(digests) do
-  local lease, verb = leases[i], string.sub(verbs, i, i)
-  if not lease or seen[digest] or (lease ~= fences[i] and lease ~= fences[i] .. SENT) then
+local byte = string.byte
+local KEPT, NO_ITEM, MAY_BE_SENT = byte('k'), byte('n'), byte('s')
+for i = 1, #digests do
+  local digest, lease, fence, verb = digests[i], leases[i], fences[i], byte(verbs, i)
+  if (lease ~= fence and lease ~= fence .. SENT) or seen[digest] then
     reply[i] = '-'
-  elseif verb == 's' then
-    redis.call('HSET', held, digest, fences[i] .. SENT)
+  elseif verb == MAY_BE_SENT then
+    redis.call('HSET', held, digest, fence .. SENT)
     reply[i] = '+'
   else
     over = over + 1
     freed[over], seen[digest] = digest, true
-    if verb == 'n' or (verb == 'k' and not args[i]) then
+    if verb == NO_ITEM or (verb == KEPT and not args[i]) then
       done = done + 1
       gone[done], reply[i] = digest, '+'
     else
@@ -75,6 +78,9 @@ end
 local verb_of = {
   k = function(i, value) return finish(i, value, 'done', math.floor(wall / 1000) - MARK_EPOCH) end,
   r = function(i, value) return finish(i, value, 'done', -run) end,
+  l = function(i, value, _, kept)
+    return finish(i, value, 'done', run * LEADS + (kept == 1 and math.floor(wall / 1000) - MARK_EPOCH or 0))
+  end,
   x = function(i, value) return finish(i, value, 'rejected', -run) end,
   f = fail, d = end_with, b = hand_back,
 }
