@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ TTL = 3_600_000
 WAVE = 20_000
 HELD = 1000
 ROUNDS = 5
-PUSH = 500
+PUSH = 1000
 
 
 class Bench:
@@ -71,7 +72,7 @@ class Bench:
     async def push(self, first: int, count: int, pages: str = PAGES) -> None:
         """Push the items numbered from `first` below `pages`, in batches of the size a node sends."""
         for begin in range(first, first + count, PUSH):
-            entries = [entry(f"{pages}{n}") for n in range(begin, min(begin + PUSH, first + count))]
+            entries = [entry(pages, number) for number in range(begin, min(begin + PUSH, first + count))]
             answer = await self.scripts.push(SID, self.next("push"), entries)
             assert answer == "+" * len(entries), f"the server refused a push: {answer[:20]}"
 
@@ -91,17 +92,30 @@ class Bench:
         assert answer == "+" * len(grants), f"the server refused a completion: {answer[:20]}"
 
 
-def entry(url: str) -> Entry:
+def entry(pages: str, number: int) -> Entry:
     """Return the item of a product page, with a callback and its depth, as a node pushes it."""
+    digits = str(number).encode()
+    slot, url, before, after = around(pages, len(digits))
+    return Entry(blake2b(url + digits, digest_size=16).digest(), slot, 0, before + digits + after, "auto")
+
+
+@cache
+def around(pages: str, width: int) -> tuple[str, bytes, bytes, bytes]:
+    """Return download slot, URL and what stands in a payload before and after a page's number of *width* digits.
+
+    Payloads of one width differ in these digits only; to make each anew would cost most of the time.
+    """
+    url = pages + "7" * width
     payload = from_spec({"url": url, "callback": "parse_product", "meta": {"depth": 2}})
-    return Entry(blake2b(url.encode(), digest_size=16).digest(), urlsplit(url).hostname or "", 0, payload, "auto")
+    before, after = payload.split(url.encode())
+    return urlsplit(pages).hostname or "", pages.encode(), before + pages.encode(), after
 
 
 async def leasing(server: Server, options: argparse.Namespace) -> list[dict[str, Any]]:
     """Items leased and completed per second of the server's main thread, over the size of a batch."""
     rows = []
     count = WAVE if options.quick else 5 * WAVE
-    for batch in (16, 64, 300, 1000):
+    for batch in (16, 64, 300, 1000, 3000):
         async with opened(server) as bench:
             rounds = [await lease_round(bench, number * count, count, batch) for number in range(ROUNDS)]
         spent = {name: statistics.median(each[name] for each in rounds) for name in rounds[0]}
@@ -153,7 +167,7 @@ async def done_bytes(server: Server, options: argparse.Namespace) -> list[dict[s
 async def finish(bench: Bench, first: int, count: int) -> None:
     """Push, lease and complete `count` items."""
     await bench.push(first, count)
-    while grants := await bench.lease(1000):
+    while grants := await bench.lease(3000):
         await bench.complete(grants)
 
 
@@ -201,7 +215,7 @@ async def backlog(server: Server, options: argparse.Namespace) -> list[dict[str,
     """Resident size of a node after the same crawl, over the number of requests that wait in the backlog."""
     rows = []
     with Site(500) as site:
-        for waiting in (1_000, 20_000) if options.quick else (1_000, 100_000, 1_000_000):
+        for waiting in (1_000, 20_000) if options.quick else (1_000, 100_000, 1_000_000, 10_000_000):
             server.flush()
             async with opened(server, scope="catalogue", closes=True) as bench:
                 await bench.push(0, waiting, site.products_url)

@@ -9,8 +9,22 @@ is confirmed; ``outcomes`` tells what became of it; ``leases.items`` says what t
 Redis.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from scrapy_lease.addon import Addon
 from scrapy_lease.public import Lease, complete, lease_of
 
-__all__ = ["Addon", "Lease", "complete", "lease_of"]
+if TYPE_CHECKING:
+    from scrapy_lease.feeds.spiders import RedisCrawlSpider, RedisSpider
+
+__all__ = ["Addon", "Lease", "RedisCrawlSpider", "RedisSpider", "complete", "lease_of"]
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """Import a spider class when it is asked for: the add-on does not need them."""
+    if name in ("RedisCrawlSpider", "RedisSpider"):
+        from scrapy_lease.feeds import spiders
+
+        return getattr(spiders, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -19,7 +19,10 @@ from scrapy_lease.settings import LeaseSettings, takes_no_leases
 
 logger = logging.getLogger(__name__)
 
-SCHEDULER = "scrapy_lease.scheduler.LeaseScheduler"
+SCHEDULERS = {
+    "redis": "scrapy_lease.scheduler.LeaseScheduler",
+    "local": "scrapy_lease.scheduler.LocalScheduler",
+}
 COMPONENTS = {
     "EXTENSIONS": {"scrapy_lease.extension.LeaseExtension": 0},
     "DOWNLOADER_MIDDLEWARES": {
@@ -32,6 +35,11 @@ COMPONENTS = {
         "scrapy_lease.middlewares.spider.InnerMiddleware": 2000,
     },
     "ITEM_PIPELINES": {"scrapy_lease.pipelines.GuardPipeline": -1000},
+}
+#: Added where the user chose a scheduler: it stays, and the guard takes the leases.
+GUARD = {
+    "DOWNLOADER_MIDDLEWARES": {"scrapy_lease.guard.hooks.ClaimMiddleware": -999},
+    "ITEM_PIPELINES": {"scrapy_lease.guard.hooks.OpenPipeline": -1001},
 }
 _ADDON_PRIORITY = SETTINGS_PRIORITIES["addon"]
 
@@ -55,7 +63,7 @@ class Addon:
         try:
             if self._is_wanted():
                 _check_reactor(settings)
-                _install(settings)
+                _install(settings, LeaseSettings.from_crawler(self._crawler).queue)
         except SettingsError as error:
             logger.error("%s", error, extra={"crawler": self._crawler})
             raise
@@ -86,12 +94,26 @@ def gate_handlers(settings: BaseSettings, handler_for: Callable[[str, Any], type
     settings.set(name, handlers, max(settings.getpriority(name) or 0, handlers.maxpriority()))
 
 
-def _install(settings: BaseSettings) -> None:
-    _check_scheduler(settings)
-    settings.set("SCHEDULER", SCHEDULER, "addon")
-    for name, components in COMPONENTS.items():
-        for path, order in components.items():
-            _place(settings, name, path, order)
+def has_foreign_scheduler(settings: BaseSettings) -> bool:
+    """Did the user choose a scheduler that is not ours?"""
+    chosen = settings["SCHEDULER"]
+    if not settings.getpriority("SCHEDULER") or _path_of(chosen) in SCHEDULERS.values():
+        return False
+    # What cannot be loaded is Scrapy's to report. To issubclass any two schedulers are alike.
+    with suppress(Exception):
+        return load_object(SCHEDULERS["redis"]) not in load_object(chosen).__mro__
+    return True
+
+
+def _install(settings: BaseSettings, queue: str) -> None:
+    places = [COMPONENTS]
+    if has_foreign_scheduler(settings):
+        places.append(GUARD)
+        logger.info("SCHEDULER = %r stays as it is: items are leased in the downloader path", settings["SCHEDULER"])
+    else:
+        settings.set("SCHEDULER", SCHEDULERS[queue], "addon")
+    for name, path, order in ((n, p, o) for place in places for n, parts in place.items() for p, o in parts.items()):
+        _place(settings, name, path, order)
 
 
 def _place(settings: BaseSettings, name: str, path: str, order: int) -> None:
@@ -111,15 +133,6 @@ def _place(settings: BaseSettings, name: str, path: str, order: int) -> None:
 
 def _path_of(component: object) -> str:
     return component if isinstance(component, str) else global_object_name(component)
-
-
-def _check_scheduler(settings: BaseSettings) -> None:
-    chosen = settings["SCHEDULER"]
-    if settings.getpriority("SCHEDULER") and _path_of(chosen) != SCHEDULER:
-        raise SettingsError(
-            f"SCHEDULER = {chosen!r}: this version of scrapy-lease works with its own scheduler only; "
-            "take SCHEDULER out of the settings, or set LEASE_ENABLED = False"
-        )
 
 
 def _check_reactor(settings: BaseSettings) -> None:

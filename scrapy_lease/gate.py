@@ -26,12 +26,16 @@ from scrapy_lease.leases.session import Session
 
 logger = logging.getLogger(__name__)
 
+#: Seconds between looks whether a crawl that goes on without the store may still do so.
+ALONE = 0.1
+
 
 class Gate:
     """Decides what may be sent, and cuts off what may no longer be under way.
 
     The scheduler sets ``is_leased(request)``: whether it handed the request out; ``may_send(request)``: whether the
-    lease still stands; ``on_sent(request)``: called for each leased request that passes.
+    lease still stands; ``on_sent(request)``: called for each leased request that passes; ``is_alone()``: whether the
+    crawl goes on although the session is not confirmed, because the store is away and LEASE_ON_STORE_DOWN allows it.
     """
 
     def __init__(self, session: Session) -> None:
@@ -39,6 +43,7 @@ class Gate:
         self.is_leased: Callable[[Request], bool] = lambda request: False
         self.may_send: Callable[[Request], bool] = lambda request: False
         self.on_sent: Callable[[Request], None] = lambda request: None
+        self.is_alone: Callable[[], bool] = lambda: False
         self._under_way: dict[Request, asyncio.Task[object]] = {}
         self._cut_off: set[Request] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -46,12 +51,17 @@ class Gate:
     def __repr__(self) -> str:
         return f"<Gate: {len(self._under_way)} leased downloads under way>"
 
+    @property
+    def is_open(self) -> bool:
+        """May anything leased be sent at this instant, and may results count?"""
+        return self._session.is_confirmed or self.is_alone()
+
     def enter(self, request: Request) -> None:
         """Let *request* pass, in the task that downloads it.
 
         :raises LeaseLost: the session is not confirmed at this instant, or the lease is gone.
         """
-        if not self._session.is_confirmed or not self.may_send(request):
+        if not self.is_open or not self.may_send(request):
             raise LeaseLost(f"{request} is not sent: the lease of its item is not certain at this moment")
         task = asyncio.current_task()
         assert task is not None
@@ -87,12 +97,12 @@ class Gate:
         self._timer = None
         if not self._under_way:
             return
-        if not self._session.is_confirmed:
+        if not self.is_open:
             logger.info("Cutting off %d downloads: the session is not confirmed", len(self._under_way))
             for request in list(self._under_way):
                 self.cut(request)
             return
-        wait = max(0.02, self._session.confirmed_for)
+        wait = max(0.02, self._session.confirmed_for) if self._session.is_confirmed else ALONE
         self._timer = asyncio.get_running_loop().call_later(wait, self._watch)
 
 

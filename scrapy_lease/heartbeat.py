@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 
 #: Seconds after which a beat that failed is tried again: waiting for the next would cost the session its certainty.
 RETRY = 0.1
+#: Seconds of lateness from which on the process was frozen or blocked: it cannot say who was silent meanwhile.
+ABSENT = 1.0
 #: Seconds over which the worst lag counts.
 LAG_MEMORY = 300.0
 
@@ -46,6 +48,7 @@ class Lag:
     def __init__(self) -> None:
         self.last_tick = time.monotonic()
         self.worst_ever = 0.0
+        self._awake_since = self.last_tick
         self._maxima: deque[tuple[float, float]] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -61,6 +64,11 @@ class Lag:
     def blocked_for(self) -> float:
         """Seconds since the reactor gave a sign of life; readable from any thread."""
         return time.monotonic() - self.last_tick
+
+    @property
+    def awake_since(self) -> float:
+        """Clock time (s) since which the reactor was never late for :data:`ABSENT` seconds."""
+        return self._awake_since if self.blocked_for < ABSENT else time.monotonic()
 
     def start(self) -> None:
         """Begin to measure, on the running loop."""
@@ -80,6 +88,8 @@ class Lag:
         self._timer = asyncio.get_running_loop().call_later(self.STEP, self._tick)
 
     def _note(self, now: float, late: float) -> None:
+        if late >= ABSENT:
+            self._awake_since = now
         self.worst_ever = max(self.worst_ever, late)
         # A maximum queue: only what is greater than all that came later can still be the worst.
         while self._maxima and self._maxima[-1][1] <= late:
@@ -106,6 +116,8 @@ class Heartbeat:
         self._lag = lag
         self._on_beat = on_beat
         self._timeout = scripts.channel.timeout
+        #: Clock time (s) of the first beat of those that have no answer; None: the last was answered.
+        self.unanswered_since: float | None = None
         self._call: _Looping | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -140,8 +152,11 @@ class Heartbeat:
         self._scripts.channel.timeout = max(0.5, min(self._timeout, self._session.ttl / 3))
         until = time.monotonic() + self._session.ttl / 3 - RETRY
         while True:
+            if self.unanswered_since is None:
+                self.unanswered_since = time.monotonic()
             try:
                 answer = await self._session.beat(self._scripts, worst_lag=self._lag.worst)
+                self.unanswered_since = None
                 break
             except StoreError:
                 if self._call is None or time.monotonic() > until:

@@ -95,6 +95,14 @@ def digest_of(key: str) -> bytes:
     return blake2b(key.encode("utf-8", "surrogatepass"), digest_size=DIGEST_SIZE).digest()
 
 
+def is_enforced(digest: bytes, share: float) -> bool:
+    """Return whether the key of `digest` (from `digest_of`) is among the `share` (0 to 1) under enforcement.
+
+    The digest alone decides: every host and process says the same, and a larger share contains the smaller one.
+    """
+    return int.from_bytes(digest[:8], "big") < share * 2.0**64
+
+
 class ItemKeys:
     """Computes item keys as LEASE_ITEM_KEY says for one spider.
 

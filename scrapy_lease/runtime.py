@@ -12,19 +12,24 @@ import gc
 import logging
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from pathlib import Path
 from typing import Any, Self, TypeVar
 from weakref import WeakKeyDictionary
 
 from scrapy.crawler import Crawler
 from scrapy.settings import SETTINGS_PRIORITIES
+from scrapy.utils.job import job_dir
 
+from scrapy_lease.addon import has_foreign_scheduler
 from scrapy_lease.exceptions import LeaseError, StoreUnavailable
 from scrapy_lease.gate import Gate
 from scrapy_lease.heartbeat import Heartbeat, Lag, Watchdog
 from scrapy_lease.leases.session import Beat, Session
 from scrapy_lease.runs import keep_newest
 from scrapy_lease.settings import LeaseSettings, redacted_url
+from scrapy_lease.spider_notices import spider_notices
 from scrapy_lease.stats import Stats
 from scrapy_lease.store.client import Channel
 from scrapy_lease.store.embedded import EmbeddedServer, acquire, directory_of
@@ -46,7 +51,9 @@ class Runtime:
 
     def __init__(self, crawler: Crawler) -> None:
         self.settings = LeaseSettings.from_crawler(crawler)
-        for notice in (*self.settings.notices, *_unheeded(crawler)):
+        #: Who keeps the requests: ``redis``, ``local``, or ``foreign`` for a scheduler that the user chose.
+        self.queue = "foreign" if has_foreign_scheduler(crawler.settings) else self.settings.queue
+        for notice in (*self.settings.notices, *_unheeded(crawler, self.queue)):
             logger.warning("%s", notice)
         self.crawler = crawler
         self.stats = Stats(crawler.stats)
@@ -56,6 +63,8 @@ class Runtime:
         self.on_beat: Callable[[Beat | None], None] = lambda beat: None
         #: Called with True when the store is back, with False when it went.
         self.on_store: Callable[[bool], None] = lambda up: None
+        #: Awaited before the session closes, when all that was taken in is in the backlog; set by the reader of a feed.
+        self.on_leave: Callable[[], Awaitable[None]] = _nothing
         self._server: EmbeddedServer | None = None
         self._url = self.settings.redis_url
         if self._url.startswith("embedded:"):
@@ -64,6 +73,8 @@ class Runtime:
         self.shown = redacted_url(self.settings.redis_url)
         self.store_stats = StoreStats()
         self.availability = Availability(self.shown, self.store_stats, lambda up: self.on_store(up))
+        if self.settings.on_store_down == "unsafe_local":
+            self.availability.meanwhile = "this crawl goes on without it, unless it is back at once"
         self.scope = Namespace(self.settings.namespace).scope(
             self.settings.job, self.settings.run, self.settings.expected_items
         )
@@ -104,6 +115,18 @@ class Runtime:
         slot = engine._slot if engine is not None else None
         return slot is not None and slot.closing is not None
 
+    def store_silent_for(self) -> float:
+        """Return the seconds for which the store has left unanswered what was asked, and this process was awake.
+
+        0 while it answers. A process that was frozen or blocked for long cannot tell who was silent: it counts anew.
+        """
+        unanswered = [since for since in (self.availability.down_since, self._heartbeat.unanswered_since) if since]
+        return max(0.0, time.monotonic() - max(min(unanswered), self.lag.awake_since)) if unanswered else 0.0
+
+    def connect(self) -> Channel:
+        """Return a connection to the store for one who needs it for itself, and closes it."""
+        return self._channel(None)
+
     def start(self) -> None:
         """Begin to beat; the reactor runs."""
         # All modules and components live as long as the crawl: the garbage collector need not walk them in every round.
@@ -142,13 +165,18 @@ class Runtime:
         stats.put("session/lost", self.session.losses)
         stats.put("session/lag_max", round(self.lag.worst_ever, 3))
 
+    def _resumes(self) -> bool:
+        """Is this the same crawl as one before, which left requests in JOBDIR?"""
+        directory = job_dir(self.crawler.settings) if self.queue != "redis" else None
+        return directory is not None and Path(directory, "requests.queue", "active.json").exists()
+
     def _make_session(self) -> Session:
         settings = self.settings
         return Session(
             node=settings.node,
             ttl=None if settings.ttl == "auto" else float(settings.ttl),
-            config=f"LEASE_QUEUE={settings.queue} LEASE_ITEM_KEY={settings.item_key} LEASE_START={settings.start}",
-            fresh=not settings.run,
+            config=f"LEASE_QUEUE={self.queue} LEASE_ITEM_KEY={settings.item_key} LEASE_START={settings.start}",
+            fresh=not settings.run and not self._resumes(),
             info={"node": settings.node, "job": self.scope.name, "pid": str(os.getpid())},
         )
 
@@ -174,10 +202,13 @@ class Runtime:
             await channel.close()
 
 
-def _unheeded(crawler: Crawler) -> Iterator[str]:
+def _unheeded(crawler: Crawler, queue: str) -> Iterator[str]:
     """Yield what an operator should know of Scrapy settings that mean something else, or nothing, under leases."""
     settings = crawler.settings
-    for name in ("JOBDIR", "DUPEFILTER_CLASS", "SCHEDULER_DISK_QUEUE", "SCHEDULER_MEMORY_QUEUE"):
+    if crawler.spider is not None and queue != "foreign":
+        yield from spider_notices(crawler.spider)
+    own = ("JOBDIR", "DUPEFILTER_CLASS", "SCHEDULER_DISK_QUEUE", "SCHEDULER_MEMORY_QUEUE")
+    for name in own if queue == "redis" else ():
         if settings[name] and (settings.getpriority(name) or 0) > SETTINGS_PRIORITIES["default"]:
             yield f"{name} = {settings[name]!r} keeps no requests here: the shared backlog does, and knows duplicates"
     if settings.getdict("FEEDS"):
@@ -185,6 +216,10 @@ def _unheeded(crawler: Crawler) -> Iterator[str]:
             "FEEDS: an item is done when it has left the pipelines, and a feed writes it later; what a process that is "
             "killed has not written is done, and in no feed. Store items in a pipeline where that matters"
         )
+
+
+async def _nothing() -> None:
+    """Nothing is to be done."""
 
 
 _runtimes: WeakKeyDictionary[Crawler, Runtime] = WeakKeyDictionary()

@@ -8,7 +8,7 @@ from typing import Generic, Protocol, TypeVar
 
 from scrapy_lease.leases.items import Hold, Settled
 from scrapy_lease.leases.session import Session
-from scrapy_lease.store.messages import Entry, Grant, Standing
+from scrapy_lease.store.messages import Claim, Entry, Grant, Standing
 
 W = TypeVar("W")
 R = TypeVar("R")
@@ -22,11 +22,24 @@ class Outgoing:
     parent: Hold | None
 
 
+@dataclass(slots=True, eq=False)
+class Ask:
+    """A named item that this node wants to lease."""
+
+    entry: Entry
+
+
 class Owner(Protocol):
     """Who uses the backlog: the scheduler."""
 
     def outgoing(self, limit: int) -> list[Outgoing]:
         """Return up to *limit* requests to be pushed."""
+
+    def asking(self, limit: int) -> list[Ask]:
+        """Return up to *limit* named items to be leased."""
+
+    def claimed(self, asks: Sequence[Ask], claims: Sequence[Claim]) -> None:
+        """What was asked for was answered, in the same order."""
 
     def wanted(self) -> tuple[int, dict[str, int]]:
         """Return how many leases are wanted, and the room of each download slot that has some."""
@@ -69,6 +82,11 @@ class Lane(Generic[W, R]):
     def is_free(self) -> bool:
         return self._unanswered is None
 
+    @property
+    def unanswered(self) -> W | None:
+        """What was sent and has no answer yet."""
+        return self._unanswered[1] if self._unanswered is not None else None
+
     async def run(self, make: Callable[[], W | None]) -> tuple[W, R] | None:
         if self._unanswered is None:
             work = make()
@@ -80,6 +98,7 @@ class Lane(Generic[W, R]):
         self._unanswered = None
         return work, reply
 
-    def forget(self) -> None:
-        """The session is another one: what was under way is void."""
-        self._unanswered = None
+    def forget(self) -> W | None:
+        """The session is another one: what was under way is void. Return it."""
+        unanswered, self._unanswered = self._unanswered, None
+        return unanswered[1] if unanswered is not None else None

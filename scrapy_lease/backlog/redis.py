@@ -19,11 +19,12 @@ from collections import deque
 from collections.abc import Awaitable
 from typing import Any
 
-from scrapy_lease.backlog.lanes import Lane, Outgoing, Owner
+from scrapy_lease.backlog.lanes import Ask, Lane, Outgoing, Owner
 from scrapy_lease.exceptions import SessionLost, StoreRefused, StoreUnavailable
 from scrapy_lease.leases.items import Hold, Ledger, Settled
 from scrapy_lease.leases.session import Session
-from scrapy_lease.store.scripts import Entry, GenerationChanged, Grant, Scripts, Settlement, Standing
+from scrapy_lease.store.emptied import EMPTIED, was_emptied
+from scrapy_lease.store.scripts import Answer, Claim, Entry, GenerationChanged, Grant, Scripts, Settlement, Standing
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +32,8 @@ logger = logging.getLogger(__name__)
 BATCH = 300
 #: Seconds for which a push or settlement may wait for company.
 LINGER = 0.1
+#: Seconds before a turn that failed is made again, at least.
+RETRY = 0.1
 #: Seconds between turns while nothing happens here; whoever waits for a takeover calls at least once a second.
 IDLE = 1.0
 #: Seconds of acknowledged writes that a server which syncs its file every second may have lost when it comes back.
@@ -59,6 +62,7 @@ class RedisBacklog:
         self._policy = policy
         self._push: Lane[list[Outgoing], str] = Lane("push", session, self._send_push)
         self._settle: Lane[list[Settled], str] = Lane("settle", session, self._send_settle)
+        self._claim: Lane[list[Ask], list[Claim]] = Lane("claim", session, self._send_claim)
         self._lease: Lane[tuple[int, dict[str, int]], tuple[Standing, list[Grant]]] = Lane(
             "lease", session, self._send_lease
         )
@@ -81,6 +85,11 @@ class RedisBacklog:
     def is_clear(self) -> bool:
         """Is nothing of this process on its way to the store?"""
         return self._push.is_free and self._settle.is_free and not self._ledger.outbox
+
+    @property
+    def unanswered(self) -> list[Outgoing]:
+        """Requests whose push was sent and has no answer: the backlog may have them."""
+        return self._push.unanswered or []
 
     def start(self) -> None:
         """Begin to make turns; the session is open."""
@@ -118,6 +127,9 @@ class RedisBacklog:
     async def _run(self) -> None:
         failures = 0
         while True:
+            if failures:
+                # A crawl that goes on without the store wakes often, which brings the store back no sooner.
+                await asyncio.sleep(RETRY)
             await self._sleep(self._pause(failures))
             if self._is_stopping():
                 break
@@ -180,33 +192,47 @@ class RedisBacklog:
         self._quiet = LINGER if busy else min(IDLE, max(self._quiet * 2, LINGER))
 
     async def _exchange(self, *, lease: bool = False) -> bool:
-        """Push, settle and lease in one pipeline; True: something came of it."""
+        """Push, settle, claim and lease in one pipeline; True: something came of it."""
         lanes: list[Awaitable[Any]] = [
             self._push.run(lambda: self._owner.outgoing(BATCH) or None),
             self._settle.run(lambda: self._ledger.take_outbox(BATCH) or None),
         ]
         if lease:
+            lanes.append(self._claim.run(lambda: self._owner.asking(BATCH) or None))
             lanes.append(self._lease.run(self._owner.wanted))
         self._is_leasing = lease
         begin = time.monotonic()
-        pushed, settled, *leased = await asyncio.gather(*lanes, return_exceptions=True)
+        pushed, settled, *granting = await asyncio.gather(*lanes, return_exceptions=True)
         self.turn_time += (time.monotonic() - begin - self.turn_time) / 4
         self._is_leasing = False
         if isinstance(pushed, tuple):
             self._pushed(*pushed)
         if isinstance(settled, tuple):
             self._settled(*settled)
-        granted = 0
-        if leased and isinstance(leased[0], tuple):
-            self._forget_old()
-            _, (self.standing, grants) = leased[0]
-            granted = len(grants)
-            if grants:
-                self._owner.granted(grants)
-        for result in (pushed, settled, *leased):
+        granted = self._granting(*granting) if lease else 0
+        for result in (pushed, settled, *granting):
             if isinstance(result, BaseException):
                 raise result
         return bool(pushed or settled or granted)
+
+    def _granting(self, claimed: Any, leased: Any) -> int:
+        """Take in the answers to a claim and a lease; return how many items came of them."""
+        granted = 0
+        if isinstance(leased, tuple):
+            self.standing = leased[1][0]
+        if isinstance(claimed, tuple):
+            asks, claims = claimed
+            entries = [ask.entry for ask, claim in zip(asks, claims, strict=True) if claim.answer is Answer.GRANTED]
+            self._remember(entries, [])
+            granted += len(entries)
+            self._owner.claimed(asks, claims)
+        if isinstance(leased, tuple):
+            self._forget_old()
+            _, (_, grants) = leased
+            granted += len(grants)
+            if grants:
+                self._owner.granted(grants)
+        return granted
 
     def _pushed(self, batch: list[Outgoing], replies: str) -> None:
         self._remember([outgoing.entry for outgoing in batch], [])
@@ -235,10 +261,16 @@ class RedisBacklog:
         if self._session.is_lost:
             if self._holder == self._session.sid:
                 await self._finish_old()
+            emptied = await was_emptied(self._scripts, self._session.sid, -self._session.confirmed_for)
             await self._session.open(self._scripts)
+            asks = self._claim.forget()
             for lane in (self._push, self._settle, self._lease, self._report):
                 lane.forget()
+            if asks is not None:
+                self._owner.claimed(asks, [Claim(Answer.CONTENDED)] * len(asks))
             logger.warning("Session %s was lost; this crawl goes on as %s", self._session.previous, self._session.sid)
+            if emptied:
+                logger.error(EMPTIED, self._scripts.channel.shown)
         await self._report_all()
         self._holder = self._session.sid
 
@@ -270,7 +302,7 @@ class RedisBacklog:
         if not changed or self._scripts.server_id != self._server_id:
             over = await self._push_again()
         settling = [*self._ledger.outbox, *over]
-        reported = await self._report.run(lambda: [*self._ledger, *(settled.hold for settled in settling)])
+        reported = await self._report.run(lambda: [*self._ledger.leased, *(settled.hold for settled in settling)])
         assert reported is not None
         fences = dict(zip(*reported, strict=True))
         for hold, fence in fences.items():
@@ -287,7 +319,7 @@ class RedisBacklog:
         """Push what the server may have forgotten; return the items that ended in that time."""
         recent = [part for part in self._recent if part[0] > self._answered - TAIL]
         over = [s for _, _, settled in recent for s in settled if s.verb in ("done", "rejected", "dead")]
-        held = [*self._ledger, *(settled.hold for settled in self._ledger.outbox)]
+        held = [*self._ledger.leased, *(settled.hold for settled in self._ledger.outbox)]
         again = [Entry(hold.digest, hold.slot, 0, hold.payload, hold.mark) for hold in held]
         again += [entry for _, entries, _ in recent for entry in entries]
         for first in range(0, len(again), BATCH):
@@ -310,6 +342,9 @@ class RedisBacklog:
 
     async def _send_settle(self, sid: str, n: int, batch: list[Settled]) -> str:
         return await self._scripts.settle(sid, n, [_settlement(settled) for settled in batch])
+
+    async def _send_claim(self, sid: str, n: int, asks: list[Ask]) -> list[Claim]:
+        return await self._scripts.claim(sid, n, [ask.entry for ask in asks])
 
     async def _send_lease(self, sid: str, n: int, ask: tuple[int, dict[str, int]]) -> tuple[Standing, list[Grant]]:
         want, rooms = ask

@@ -17,10 +17,10 @@ from scrapy.spiderloader import get_spider_loader
 from scrapy.utils.misc import load_object
 from twisted.internet.asyncioreactor import AsyncioSelectorReactor
 
-from scrapy_lease.addon import SCHEDULER
+from scrapy_lease.addon import SCHEDULERS
 from scrapy_lease.cli import json_option, store_options
 from scrapy_lease.cli.store_access import opened, project_settings
-from scrapy_lease.exceptions import SettingsError, StoreError, StoreUnavailable
+from scrapy_lease.exceptions import SettingsError, StoreError, StoreRefused, StoreUnavailable
 from scrapy_lease.settings import LeaseSettings, redacted_url
 from scrapy_lease.store.tools import Tools
 
@@ -66,6 +66,9 @@ def _setting_findings(settings: Settings) -> Iterator[Finding]:
         yield Finding("settings", "ok", f"namespace {lease.namespace!r}, store {redacted_url(lease.redis_url)}")
         for notice in lease.notices:
             yield Finding("settings", "warn", notice)
+        for name, on in (("LEASE_ENABLED", lease.enabled), ("LEASE_ITEMS_ENABLED", lease.items_enabled)):
+            if not on:
+                yield Finding("settings", "warn", f"{name} is False: crawls lease nothing", "take it out to lease")
     except SettingsError as error:
         yield Finding("settings", "fail", str(error), "correct them in settings.py or where they are given")
     if settings.getlist("SPIDER_MODULES"):
@@ -75,7 +78,7 @@ def _setting_findings(settings: Settings) -> Iterator[Finding]:
 
 def _project_findings(settings: Settings) -> Iterator[Finding]:
     addons = [str(getattr(addon, "__name__", addon)) for addon in settings.getdict("ADDONS")]
-    if any(addon.rsplit(".", 1)[-1] == "Addon" for addon in addons) or settings["SCHEDULER"] == SCHEDULER:
+    if any(addon.rsplit(".", 1)[-1] == "Addon" for addon in addons) or settings["SCHEDULER"] in SCHEDULERS.values():
         yield Finding("add-on", "ok", "switched on")
     else:
         advice = 'set ADDONS = {"scrapy_lease.Addon": 500} in settings.py'
@@ -165,12 +168,19 @@ async def _append_only_finding(tools: Tools, info: dict[str, str]) -> Finding:
     if info.get("aof_last_write_status", "ok") != "ok":
         advice = "see the server's log and the space of its disk"
         return Finding("append-only file", "fail", "the last write to it failed", advice)
-    reply = await tools.channel.command("CONFIG", "GET", "appendfsync")
-    sync = reply[1].decode() if isinstance(reply, list) and reply else "not shown by this server"
+    sync = await _appendfsync(tools)
     if sync == "no":
         text = "appendfsync is no: a crash of the machine may lose half a minute"
         return Finding("append-only file", "warn", text, "set appendfsync everysec on the server")
     return Finding("append-only file", "ok", f"is on, appendfsync {sync}")
+
+
+async def _appendfsync(tools: Tools) -> str:
+    try:
+        reply = await tools.command("CONFIG", "GET", "appendfsync")
+    except StoreRefused:
+        return "not shown to this user"
+    return reply[1].decode() if reply else "not shown by this server"
 
 
 def _memory_finding(info: dict[str, str]) -> Finding:

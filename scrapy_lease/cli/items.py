@@ -15,7 +15,7 @@ from scrapy_lease.cli import json_option, print_fields
 from scrapy_lease.cli.dead_letters import Letter, missing, walk
 from scrapy_lease.cli.spider_access import SpiderAccess, arguments_option, open_spider, spider_names
 from scrapy_lease.cli.store_access import lease_settings, run_with_store, scope_of, scope_options
-from scrapy_lease.cli.text_table import print_table
+from scrapy_lease.cli.text_table import counted, print_table
 from scrapy_lease.store.keys import Scope
 from scrapy_lease.store.scripts import Scripts
 from scrapy_lease.store.tools import Tools
@@ -39,7 +39,7 @@ def dead_command(named: tuple[str, ...], trace: bool, limit: int, as_json: bool)
     lease = lease_settings()
 
     async def work(tools: Tools) -> tuple[str, list[Letter], int]:
-        scope = await scope_of(tools, lease)
+        scope = await scope_of(tools, lease, known_only=True)
         shown: list[Letter] = []
         total = 0
         async for letters in walk(tools, scope, named):
@@ -57,7 +57,8 @@ def dead_command(named: tuple[str, ...], trace: bool, limit: int, as_json: bool)
 
 
 def _print_letters(job: str, rows: Sequence[dict[str, Any]], total: int) -> None:
-    click.echo(f"job {job}: {total} dead letters{f', {len(rows)} of them here' if len(rows) < total else ''}")
+    here = f", {len(rows)} of them here" if len(rows) < total else ""
+    click.echo(f"job {job}: {counted(total, 'dead letter')}{here}")
     columns = ("at", "reason", "attempts", "deaths", "digest", "url")
     if not any(row.get("trace") for row in rows):
         print_table(columns, [[row[name] for name in columns] for row in rows])
@@ -78,7 +79,7 @@ def retry_command(named: tuple[str, ...], everything: bool, as_json: bool) -> No
     lease = lease_settings()
 
     async def work(tools: Tools) -> tuple[str, list[Letter], int]:
-        scope = await scope_of(tools, lease)
+        scope = await scope_of(tools, lease, known_only=True)
         scripts = Scripts(tools.channel, scope)
         found: list[Letter] = []
         accepted = 0
@@ -129,11 +130,11 @@ def forget_command(
         click.confirm(f"Forget all {'dead letters' if dead else 'done marks'} of the job?", abort=True, err=True)
 
     async def work(tools: Tools) -> _Forgotten:
-        scope = await scope_of(tools, lease)
+        scope = await scope_of(tools, lease, known_only=True)
         if dead:
             return await _forget_dead(tools, scope, named)
         if everything:
-            return _Forgotten(scope.name, "buckets", await tools.forget_all(scope))
+            return _Forgotten(scope.name, "marks", await tools.forget_all(scope))
         return await _forget_done(tools, scope, named, _access(spider or scope.job, arguments))
 
     forgotten = run_with_store(work, lease)

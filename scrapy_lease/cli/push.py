@@ -15,6 +15,7 @@ from rich.progress import Progress, TextColumn, TimeElapsedColumn
 from scrapy_lease.cli import json_option, print_fields
 from scrapy_lease.cli.spider_access import SpiderAccess, arguments_option, open_spider
 from scrapy_lease.cli.store_access import run_with_store, scope_options
+from scrapy_lease.cli.text_table import counted
 from scrapy_lease.exceptions import LeaseError, StoreUnavailable
 from scrapy_lease.store.scripts import Entry, Scripts
 from scrapy_lease.store.tools import Tools
@@ -70,8 +71,8 @@ def command(
     except StoreUnavailable as error:
         safe = pushed.accepted + pushed.duplicate
         raise click.ClickException(
-            f"{error}. {safe} requests are safe in the backlog; push all again: but for those with dont_filter they "
-            "count as duplicates then"
+            f"{error}. Safe in the backlog: {counted(safe, 'request')}; push all again: but for those with dont_filter "
+            "they count as duplicates then"
         ) from error
     counts = {"accepted": pushed.accepted, "duplicate": pushed.duplicate, "wrong": pushed.wrong}
     print_fields({"job": access.lease.job, **counts}, as_json)

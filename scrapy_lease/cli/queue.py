@@ -14,6 +14,8 @@ import click
 import msgspec
 
 from scrapy_lease.cli import json_option, print_fields
+from scrapy_lease.cli.queue_foreign import take_over
+from scrapy_lease.cli.spider_access import arguments_option
 from scrapy_lease.cli.store_access import lease_settings, run_with_store, scope_of, scope_options
 from scrapy_lease.exceptions import StoreUnavailable
 from scrapy_lease.payload import describe
@@ -132,15 +134,43 @@ async def _exported(tools: Tools, scope: Scope) -> AsyncIterator[Line]:
 
 
 @command.command("import")
-@click.argument("source", metavar="FILE", type=click.File(encoding="utf-8"))
+@click.argument("source", metavar="[FILE]", required=False, type=click.File(encoding="utf-8"))
+@click.option("--scrapy-redis", "spider", metavar="SPIDER", help="Import the scrapy-redis queue of SPIDER, not a file.")
+@click.option("--from", "server", metavar="URL", help="Server of that queue, in place of REDIS_URL.")
+@click.option("--key", help="Key of that queue, in place of SCHEDULER_QUEUE_KEY.")
+@click.option("--trust-pickle", is_flag=True, help="Read pickles, in a process of their own: they run what they say.")
+@arguments_option
 @scope_options
 @json_option
-def import_command(source: TextIO, as_json: bool) -> None:
+def import_command(
+    source: TextIO | None,
+    spider: str | None,
+    server: str | None,
+    key: str | None,
+    trust_pickle: bool,
+    arguments: dict[str, str],
+    as_json: bool,
+) -> None:
     """Bring an export (-: standard input) back into the backlog, each item once and all of them pending.
 
     Attempts, deaths, priorities and the order within each download slot are as they were. Wrong lines are named and
     left out, and the exit status is 1.
+
+    With --scrapy-redis the queue of a spider of scrapy-redis is read instead, and stays as it is.
     """
+    if (source is None) == (spider is None):
+        raise click.UsageError("name either a file or, with --scrapy-redis, a spider")
+    if spider is not None:
+        fields = take_over(spider, arguments, server, key, trusts_pickle=trust_pickle)
+        print_fields(fields, as_json)
+        sys.exit(bool(fields["wrong"]))
+    if server or key or trust_pickle or arguments:
+        raise click.UsageError("--from, --key, --trust-pickle and -a are for --scrapy-redis")
+    assert source is not None
+    _import_file(source, as_json)
+
+
+def _import_file(source: TextIO, as_json: bool) -> None:
     lease = lease_settings()
     faults = 0
 

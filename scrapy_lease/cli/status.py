@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -11,7 +12,7 @@ import click
 from scrapy_lease.cli import StoreOptions, json_option, store_options
 from scrapy_lease.cli.status_picture import JobPicture, Picture, SessionPicture, take_picture
 from scrapy_lease.cli.store_access import lease_settings, run_with_store
-from scrapy_lease.cli.text_table import iso_time, print_table
+from scrapy_lease.cli.text_table import counted, iso_time, print_table
 
 
 @click.command(name="status")
@@ -40,7 +41,8 @@ def _json(picture: Picture, why: bool) -> dict[str, Any]:
     for job in picture.jobs:
         fields = asdict(job) | {"began": None if job.began is None else iso_time(job.began)}
         jobs.append(fields | ({"why": _causes(job, picture.grace)} if why else {}))
-    return {"namespace": picture.namespace, "generation": picture.generation, "grace": picture.grace, "jobs": jobs}
+    about = {"namespace": picture.namespace, "generation": picture.generation, "grace": picture.grace}
+    return {**about, "draining": picture.draining, "jobs": jobs}
 
 
 def _causes(job: JobPicture, grace: float) -> list[dict[str, Any]]:
@@ -48,6 +50,8 @@ def _causes(job: JobPicture, grace: float) -> list[dict[str, Any]]:
 
 
 def _print(picture: Picture, why: bool) -> None:
+    if picture.draining:
+        click.echo(f"Asked to leave: {', '.join(_leaving(picture))}\n")
     if not picture.jobs:
         click.echo(f"No crawl has used namespace {picture.namespace} yet.")
         return
@@ -61,6 +65,13 @@ def _print(picture: Picture, why: bool) -> None:
             _print_causes(job, picture.grace)
 
 
+def _leaving(picture: Picture) -> Iterator[str]:
+    """Name the draining nodes; crawls that start on one of them leave again, so it is named without any too."""
+    with_session = {session.node for session in picture.sessions if session.is_live}
+    for node in picture.draining:
+        yield node if node in with_session else f"{node} (no session; `undrain` lets its crawls stay again)"
+
+
 def _print_job(job: JobPicture) -> None:
     which = f"run {job.run}" if job.run else f"run number {job.number}" if job.number else "not begun"
     began = f", began {iso_time(job.began)}" if job.began is not None else ""
@@ -68,8 +79,9 @@ def _print_job(job: JobPicture) -> None:
     delayed = f"{job.delayed} delayed"
     if job.next_due is not None:
         delayed += f" (next in {job.next_due:.0f} s)"
-    click.echo(f"  backlog: {job.ready} ready, {delayed}, {job.leased} leased; {job.dead} dead letters")
-    click.echo(f"  this run: {', '.join(f'{number} {_word(name)}' for name, number in job.counters.items())}")
+    dead = counted(job.dead, "dead letter")
+    click.echo(f"  backlog: {job.ready} ready, {delayed}, {job.leased} leased; {dead}")
+    click.echo(f"  this run: {', '.join(_counter(name, number) for name, number in job.counters.items())}")
     click.echo(f"  start(): {_start(job)}")
     if not job.sessions:
         click.echo("  no session")
@@ -100,8 +112,8 @@ def _start(job: JobPicture) -> str:
     return f"read by {job.reader}" if job.reader else "nobody reads it"
 
 
-def _word(counter: str) -> str:
-    return counter.replace("_", " ")
+def _counter(name: str, number: int) -> str:
+    return counted(number, name) if name == "duplicate" else f"{number} {name.replace('_', ' ')}"
 
 
 def _whole(seconds: float | None) -> str | None:

@@ -104,11 +104,17 @@ class JobPicture:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A namespace. *grace*: s for which the server, which restarted, grants nothing yet; *generation*: its starts."""
+    """A namespace, or one job of it.
+
+    :param generation: how often its server was started.
+    :param grace: s for which the server, which restarted, grants nothing yet.
+    :param draining: the nodes that are asked to leave, whether they have a session or not.
+    """
 
     namespace: str
     generation: int
     grace: float
+    draining: tuple[str, ...]
     jobs: tuple[JobPicture, ...]
 
     @property
@@ -137,7 +143,8 @@ async def take_picture(tools: Tools, job: str | None = None) -> Picture:
     now = _Now(int(clock.get("now", 0)) + step, wall)
     jobs = await asyncio.gather(*(_job_picture(tools, scope, control, now) for scope in scopes))
     grace = max(0, int(clock.get("grace", 0)) - now.lease) / 1000
-    return Picture(space.name, int(clock.get("generation", 0)), grace, tuple(jobs))
+    draining = tuple(sorted(flag.removeprefix("drain:") for flag in control if flag.startswith("drain:")))
+    return Picture(space.name, int(clock.get("generation", 0)), grace, draining, tuple(jobs))
 
 
 async def _job_picture(tools: Tools, scope: Scope, control: dict[str, str], now: _Now) -> JobPicture:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine
 from string import Formatter
 from typing import Any, TypeVar
 
@@ -99,17 +99,33 @@ def has_fields(job: str) -> bool:
     return any(name is not None for _, name, _, _ in Formatter().parse(job))
 
 
-async def scope_of(tools: Tools, lease: LeaseSettings) -> Scope:
+async def scope_of(tools: Tools, lease: LeaseSettings, *, known_only: bool = False) -> Scope:
     """Return the job that a command is about: the one named, else the only one that the namespace knows.
 
+    :param known_only: one that no crawl and no push has ever used is an error: there is nothing to look at or to do.
     :raises click.ClickException: none is named, and there is none; wrong usage if there are several.
     """
     job = lease.job
     if has_fields(job):
-        known = sorted({job for job, run in await tools.scopes() if run == lease.run})
+        scopes = await tools.scopes()
+        known = sorted({job for job, run in scopes if run == lease.run})
         if not known:
-            raise click.ClickException(f"no job is known in namespace {lease.namespace!r}; name one with --job")
+            raise click.ClickException(_unknown(lease, scopes))
         if len(known) > 1:
             raise click.UsageError(f"name the job with --job; known are {', '.join(known)}")
         job = known[0]
-    return await tools.sized(tools.namespace.scope(job, lease.run, lease.expected_items))
+    scope = tools.namespace.scope(job, lease.run, lease.expected_items)
+    if known_only and not await tools.command("EXISTS", scope.key("meta")):
+        raise click.ClickException(_unknown(lease, await tools.scopes()))
+    return await tools.sized(scope)
+
+
+def _unknown(lease: LeaseSettings, scopes: Collection[tuple[str, str]]) -> str:
+    """Say that the namespace knows no such job or run, and which it knows."""
+    if not scopes:
+        return f"no job is known in namespace {lease.namespace!r}; name one with --job"
+    asked = "job outside of its named runs" if has_fields(lease.job) else f"job {lease.job!r}"
+    if lease.run:
+        asked = f"run {lease.run!r}" + ("" if has_fields(lease.job) else f" of {asked}")
+    known = (f"run {run!r} of {job!r}" if run else repr(job) for job, run in sorted(scopes))
+    return f"namespace {lease.namespace!r} knows no {asked}; it knows {', '.join(known)}"

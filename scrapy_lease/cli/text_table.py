@@ -24,6 +24,11 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         click.echo("  ".join(padded).rstrip())
 
 
+def counted(number: int, thing: str) -> str:
+    """Return *number* with the name of what was counted, in the plural unless it is one; both are plain English."""
+    return f"{number} {thing if number == 1 else f'{thing}s'}"
+
+
 def iso_time(seconds: float) -> str:
     """Return the time *seconds* after the epoch as people and programs read it, in UTC."""
     return datetime.fromtimestamp(int(seconds), UTC).isoformat()

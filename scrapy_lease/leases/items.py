@@ -9,7 +9,8 @@ A *hold* is this process's lease of one item. It is settled once, when
 ============  ==========================================================================================
 verdict       settled as
 ============  ==========================================================================================
-done          ``done``: marked over runs if the page yielded items, for this run if it did not
+done          ``done``: marked over runs if the page yielded items, for this run if it did not; the mark
+              tells also, in a crawl where each host discovers for itself, that the page led on
 rejected      ``rejected``: over for this run, no failure
 failed        ``failed``: waits (doubling, jittered) and is pending again; dead after the attempts allowed
 back          ``back``: pending again, nothing counted
@@ -40,7 +41,8 @@ class Verdict(IntEnum):
 class Hold:
     """This process's lease of one item.
 
-    :param fence: the number of the grant; a later holder has a greater one.
+    :param fence: the number of the grant; a later holder has a greater one. 0: the store, which is away, knows nothing
+        of it yet; it is not settled before it does.
     :param epoch: of the session under which it was granted (see :class:`~scrapy_lease.leases.session.Session`).
     :param mark: ``auto``: an item; ``run``: marked for this run only; ``none``: not an item.
     """
@@ -57,6 +59,8 @@ class Hold:
     open: int = field(default=0, init=False)
     #: Requests its responses led to whose push is not answered yet.
     unsafe: int = field(default=0, init=False)
+    #: Has it led to other items, in a crawl where each host discovers for itself?
+    leads: bool = field(default=False, init=False)
     #: Items its responses yielded.
     items: int = field(default=0, init=False)
     verdict: Verdict | None = field(default=None, init=False)
@@ -71,6 +75,11 @@ class Hold:
         """Has every request of the item ended, and is everything it led to safe?"""
         return self.open == 0 and self.unsafe == 0 and self.verdict is not None
 
+    @property
+    def has_ended_well(self) -> bool:
+        """Has its page been scraped, or refused, without a fault so far?"""
+        return self.verdict in (Verdict.DONE, Verdict.REJECTED)
+
     def judge(self, verdict: Verdict, reason: str = "", trace: str = "") -> None:
         """Take in what became of one request of this item."""
         if self.verdict is None or verdict >= self.verdict:
@@ -79,7 +88,16 @@ class Hold:
     def restart(self) -> None:
         """Forget what became of its requests: the item begins anew from its original request."""
         self.open = self.items = 0
+        self.leads = False
         self.verdict, self.reason, self.trace = None, "", ""
+
+
+@dataclass(slots=True, eq=False)
+class Look(Hold):
+    """A page that led to others and is another session's: this process fetches it without a lease, for its requests.
+
+    No ledger has it, so nothing of it is settled. *attempts*: how often that failed here.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +135,7 @@ class Ledger:
 
     def __init__(self, patience: Patience, on_settled: Callable[[], None] = lambda: None) -> None:
         self.outbox: list[Settled] = []
-        self._patience = patience
+        self.patience = patience
         self._on_settled = on_settled
         self._holds: dict[bytes, Hold] = {}
 
@@ -141,6 +159,15 @@ class Ledger:
         """Is *hold* still this process's, as far as it knows?"""
         return self._holds.get(hold.digest) is hold
 
+    def has(self, digest: bytes) -> bool:
+        """Does this process hold the item *digest*?"""
+        return digest in self._holds
+
+    @property
+    def leased(self) -> list[Hold]:
+        """The holds that the store knows of."""
+        return [hold for hold in self._holds.values() if hold.fence]
+
     def child_queued(self, hold: Hold) -> None:
         """A response of the item led to another request: the item is not done before that one is safe."""
         hold.unsafe += 1
@@ -159,7 +186,7 @@ class Ledger:
 
     def settle_if_over(self, hold: Hold) -> None:
         """Put the hold into :attr:`outbox` if nothing of it is left to wait for."""
-        if hold.is_over and not hold.is_settled and self.is_held(hold):
+        if hold.is_over and hold.fence and not hold.is_settled and self.is_held(hold):
             self._leave(hold, *self._meaning(hold))
 
     def hand_back(self, hold: Hold, delay: float = 0.0) -> None:
@@ -194,15 +221,17 @@ class Ledger:
 
     def _meaning(self, hold: Hold) -> tuple[str, tuple[Any, ...]]:
         if hold.verdict is Verdict.FAILED:
-            delay = self._patience.delay(hold.attempts + 1)
-            return "failed", (int(delay * 1000), self._patience.attempts, hold.reason, hold.trace)
+            delay = self.patience.delay(hold.attempts + 1)
+            return "failed", (int(delay * 1000), self.patience.attempts, hold.reason, hold.trace)
         if hold.verdict is Verdict.BACK:
             return "back", (0,)
-        if hold.verdict is Verdict.REJECTED:
+        if hold.verdict is Verdict.REJECTED and not hold.leads:
             return "rejected", ("none",) if hold.mark == "none" else ()
         if hold.mark == "none":
             return "done", ("none",)
-        return "done", ("keep" if hold.items and hold.mark == "auto" else "run",)
+        # A refused page whose errback led on is one that led on: each host must see where to.
+        is_kept = bool(hold.items) and hold.mark == "auto"
+        return "done", ("leads", is_kept) if hold.leads else ("keep" if is_kept else "run",)
 
     def _leave(self, hold: Hold, verb: str, args: tuple[Any, ...]) -> None:
         hold.is_settled = True

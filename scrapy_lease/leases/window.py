@@ -40,6 +40,9 @@ class Window(Generic[T]):
     def __iter__(self) -> Iterator[T]:
         return (entry for heap in self._slots.values() for _, _, entry in heap)
 
+    def __contains__(self, slot: str) -> bool:
+        return slot in self._slots
+
     def __repr__(self) -> str:
         return f"<Window {self._total}/{self.size} in {len(self._slots)} slots>"
 

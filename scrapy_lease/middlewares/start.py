@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from scrapy import Request
 from scrapy.crawler import Crawler
 
+from scrapy_lease.guard.coordinator import Guard
 from scrapy_lease.scheduler import LeaseScheduler
 from scrapy_lease.scheduler.start import Start
 
@@ -41,5 +42,7 @@ class StartMiddleware:
 
     def _turn(self) -> Start:
         scheduler = self._crawler.engine.scheduler
-        assert isinstance(scheduler, LeaseScheduler)
-        return scheduler.start
+        # To isinstance any two schedulers are alike.
+        if LeaseScheduler in type(scheduler).__mro__:
+            return cast(LeaseScheduler, scheduler).start
+        return Guard.of(self._crawler).start

@@ -55,6 +55,7 @@ class Tracker:
     - `on_outcome(request, outcome)`: called once for each `track`;
     - `on_downloaded(request)`: called once for each `track`, when the downloader is done with the request;
     - `is_stale(request)`: whether this process no longer holds the lease of a tracked request;
+    - `takes_items(request)`: whether the items of its page may leave: not those of a page that another host has;
     - `is_certain()` and `certainty(request)`: whether it can know that now, and what to wait for if not: results wait
       for it, neither dropped for a mere outage nor passed on against another holder's;
     - `done_when`: `items`, `response` or `manual`, as LEASE_DONE_WHEN.
@@ -163,6 +164,17 @@ class Tracker:
         """
         return self._chained_here(request) is not None
 
+    def continued(self, request: Request) -> Request | None:
+        """Return the tracked request whose chain has just ended with *request*: a redirect, a retry, or itself.
+
+        To be asked where the engine schedules *request*, before the outcome is told. None for any other request.
+        """
+        entry = self._entries.get(_number.get())
+        chain = entry.chain if entry is not None else None
+        if entry is None or chain is None or not chain.done() or chain.cancelled() or chain.exception() is not None:
+            return None
+        return entry.request if chain.result() is request else None
+
     # spider side
 
     def scrape_started(self, response: Response) -> None:
@@ -202,6 +214,8 @@ class Tracker:
             return False
         entry = self._scraped_here()
         if entry is not None and output is not None and not isinstance(output, Request):
+            if not self.takes_items(entry.request):
+                return False
             entry.items += 1
         return True
 
@@ -271,6 +285,7 @@ class Tracker:
         self.on_outcome: Callable[[Request, Outcome], None] = lambda request, outcome: None
         self.on_downloaded: Callable[[Request], None] = lambda request: None
         self.is_stale: Callable[[Request], bool] = lambda request: False
+        self.takes_items: Callable[[Request], bool] = lambda request: True
         self.is_certain: Callable[[], bool] = lambda: True
         self.certainty: Callable[[Request], Awaitable[None]] = _at_once
 
@@ -284,8 +299,8 @@ def current_request() -> Request | None:
 
 
 def complete_request(request: Request) -> bool:
-    """Do what `Tracker.complete` does, in whichever crawl has `request`; return False if none has."""
-    return any(tracker.complete(request) for tracker in _trackers.values())
+    """Do what `Tracker.complete` does, in whichever crawl has `request`; False: crawls are tracked, and none has it."""
+    return not _trackers or any(tracker.complete(request) for tracker in _trackers.values())
 
 
 async def _at_once(request: Request) -> None:

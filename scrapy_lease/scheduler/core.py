@@ -8,7 +8,6 @@ speaks to the store is done by the turns of :class:`~scrapy_lease.backlog.redis.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Sequence
@@ -21,22 +20,24 @@ from scrapy.crawler import Crawler
 from scrapy.utils.defer import deferred_from_coro
 from twisted.internet.defer import Deferred
 
-from scrapy_lease.backlog.lanes import Outgoing
+from scrapy_lease.backlog.lanes import Ask, Outgoing
 from scrapy_lease.backlog.redis import RedisBacklog
-from scrapy_lease.exceptions import SessionLost, SettingsError, StoreError, StoreUnavailable
+from scrapy_lease.exceptions import SessionLost, SettingsError, StoreError, StoreRefused, StoreUnavailable
 from scrapy_lease.leases.items import Hold, Ledger, Patience, Settled
 from scrapy_lease.leases.session import Beat
 from scrapy_lease.meta import ItemKeys
 from scrapy_lease.outcomes import Tracker
 from scrapy_lease.payload import Codec
 from scrapy_lease.runtime import Runtime
+from scrapy_lease.scheduler.discovered import Discovered
 from scrapy_lease.scheduler.ending import Ending
 from scrapy_lease.scheduler.intake import Intake
 from scrapy_lease.scheduler.narrator import Narrator
 from scrapy_lease.scheduler.slots import Slots
 from scrapy_lease.scheduler.start import Start
 from scrapy_lease.scheduler.tries import Tries
-from scrapy_lease.store.scripts import Grant, Standing
+from scrapy_lease.scheduler.unsafe import Unsafe
+from scrapy_lease.store.scripts import Claim, Grant, Standing
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +55,7 @@ class LeaseScheduler(BaseScheduler):
         self._tracker.done_when = settings.done_when
         spider = crawler.spider
         assert spider is not None
-        codec = Codec(spider)
+        codec = self._codec = Codec(spider)
         self._ledger = Ledger(Patience(settings.item_attempts, settings.item_backoff), self._settlement_waits)
         self._slots = Slots(crawler)
         self._tries = Tries(runtime, self._ledger, codec, self._slots, self._tracker)
@@ -63,17 +64,17 @@ class LeaseScheduler(BaseScheduler):
             self._tries, self._ledger, codec, keys, self._slots.key_of, runtime.stats, ceil(settings.done_ttl)
         )
         self._tries.intake = self._intake
-        self.start = Start(
-            runtime.session, runtime.scripts, crawler.request_fingerprinter, settings.start, settings.start_ahead,
-            self._sizes,
-        )  # fmt: skip
+        self.start = self._make_start(crawler, runtime)
         self._ending = Ending(crawler, runtime, settings.queue_idle, lambda: self.start.was_over)
+        self._discovered = Discovered(self._intake, self._ledger, runtime.stats, lambda: self._backlog.unanswered)
+        self._unsafe = self._make_unsafe(runtime)
         self._backlog: RedisBacklog
         self._window_size = runtime.settings.window
         self._is_starving = True
         self._is_draining = False
         self._narrator = Narrator(runtime)
         self._finishing: asyncio.Task[None] | None = None
+        self._alarm: asyncio.TimerHandle | None = None
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -96,7 +97,7 @@ class LeaseScheduler(BaseScheduler):
 
     def close(self, reason: str) -> Deferred[None]:
         """Hand everything back and end the session, as far as the store answers in time."""
-        return deferred_from_coro(self._close())
+        return deferred_from_coro(self._close(reason))
 
     def has_pending_requests(self) -> bool:
         return not self._ending.is_finished
@@ -122,10 +123,19 @@ class LeaseScheduler(BaseScheduler):
     # what the backlog asks and tells
 
     def outgoing(self, limit: int) -> list[Outgoing]:
-        entries = self._intake.outgoing(limit)
+        if self._unsafe.is_alone():
+            return []
+        entries = self._unsafe.outgoing(limit)
+        entries += self._intake.outgoing(limit - len(entries))
         if len(self._intake):
             self._backlog.wake()
         return entries
+
+    def asking(self, limit: int) -> list[Ask]:
+        return self._unsafe.asking(limit)
+
+    def claimed(self, asks: Sequence[Ask], claims: Sequence[Claim]) -> None:
+        self._unsafe.claimed(asks, claims)
 
     def wanted(self) -> tuple[int, dict[str, int]]:
         if self._is_draining or self._ending.is_closing:
@@ -134,11 +144,15 @@ class LeaseScheduler(BaseScheduler):
 
     def pushed(self, outgoing: Outgoing, reply: str) -> None:
         self._runtime.stats.count("queue/pushed" if reply == "+" else "items/duplicate")
+        if self._unsafe.is_on and outgoing.entry.mark != "none":
+            self._discovered.know(outgoing.entry.digest)
         if outgoing.parent is not None:
             self._ledger.child_safe(outgoing.parent)
 
     def granted(self, grants: Sequence[Grant]) -> None:
-        self._tries.granted(grants)
+        for grant in grants if self._unsafe.is_on else ():
+            self._discovered.know(grant.digest)
+        self._tries.granted(self._unsafe.granted(grants))
         if len(self._tries.window) <= self._low():
             self._backlog.refill()
         self._ending.wake_engine()
@@ -170,12 +184,10 @@ class LeaseScheduler(BaseScheduler):
         self._runtime.stats.put("items/taken_over", self._backlog.reclaimed)
         is_empty = not self._sizes()[1] and not len(self._ledger) and not self._tries.loose and self._backlog.is_clear
         self._ending.drained(standing.drained and is_empty)
-        if self._is_draining and not len(self._ledger) and self._backlog.is_clear:
-            self._ending.close("lease_drained")
-        if self.start.has_ended and self._finishing is None:
-            self._finishing = asyncio.ensure_future(self._finish_start())
+        self._leave_if_drained()
+        self._finish_start_soon()
         if standing.due >= 0 and not standing.ready:
-            asyncio.get_running_loop().call_later(min(standing.due / 1000, 1.0), self._backlog.wake)
+            self._wake_in(standing.due / 1000)
 
     def refused(self, error: Exception) -> None:
         self._ending.refused(error)
@@ -184,6 +196,21 @@ class LeaseScheduler(BaseScheduler):
         self._narrator.taken_over(sid, moved)
 
     # inside
+
+    def _make_start(self, crawler: Crawler, runtime: Runtime) -> Start:
+        settings = runtime.settings
+        return Start(
+            runtime.session, runtime.scripts, crawler.request_fingerprinter, settings.start, settings.start_ahead,
+            self._sizes,
+        )  # fmt: skip
+
+    def _make_unsafe(self, runtime: Runtime) -> Unsafe:
+        return Unsafe(
+            runtime, self._ledger, self._tries, self._discovered,
+            wanted=lambda: LeaseScheduler.wanted(self), standing=lambda: self._backlog.standing,
+            wake=lambda: self._backlog.wake(), engine=self._ending.wake_engine,
+            fate="the pages that led to them are not done: whoever takes those over finds them again",
+        )  # fmt: skip
 
     async def _open(self) -> None:
         runtime, settings = self._runtime, self._runtime.settings
@@ -196,13 +223,15 @@ class LeaseScheduler(BaseScheduler):
         runtime.start()
         self._narrator.opened()
         self._backlog.start()
+        self._unsafe.start()
         self._checks = asyncio.ensure_future(self._check())
 
-    async def _close(self) -> None:
+    async def _close(self, reason: str) -> None:
         self._ending.is_closing = True
         self._checks.cancel()
         # The outcome of the last response may come one turn of the loop after the engine asks to close.
         await asyncio.sleep(0)
+        self._before_leaving()
         await self._part()
         self._narrator.closed()
         await self._runtime.stop()
@@ -226,6 +255,7 @@ class LeaseScheduler(BaseScheduler):
             reason = error
         except TimeoutError:
             pass
+        self._unsafe.abandoned(len(self._intake))
         logger.warning(
             "The store did not take back what this session held (%s); others take it when the session has expired",
             reason,
@@ -233,14 +263,33 @@ class LeaseScheduler(BaseScheduler):
 
     async def _leave(self) -> None:
         """Push what was discovered, settle what is over, hand back the rest, end the session."""
+        self._unsafe.leave()
         self._tries.hand_back_all()
-        while not await self._backlog.flush() or len(self._intake):
+        while not await self._backlog.flush() or len(self._intake) or self._unsafe.waiting:
             pass
         if not self._tries.loose:
             await self.start.finish()
+        await self._runtime.on_leave()
         session = self._runtime.session
         await session.close(self._runtime.scripts)
         await self._backlog.reclaim(session.sid)
+
+    def _before_leaving(self) -> None:
+        """The last moment at which everything that was not fetched is still here."""
+
+    def _wake_in(self, seconds: float) -> None:
+        """Make a turn in so many seconds, and within one; it takes the place of an earlier one of this kind."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm = asyncio.get_running_loop().call_later(min(seconds, 1.0), self._backlog.wake)
+
+    def _leave_if_drained(self) -> None:
+        if self._is_draining and not len(self._ledger) and self._backlog.is_clear:
+            self._ending.close("lease_drained")
+
+    def _finish_start_soon(self) -> None:
+        if self.start.has_ended and self._finishing is None:
+            self._finishing = asyncio.ensure_future(self._finish_start())
 
     async def _check(self) -> None:
         """Once a second: what only time brings about."""
@@ -252,10 +301,15 @@ class LeaseScheduler(BaseScheduler):
                 self._tries.give_up(hold, "max_hold", "no progress within LEASE_MAX_HOLD")
 
     async def _finish_start(self) -> None:
-        if not self._sizes()[1] and not self._tries.loose and self._backlog.is_clear:
-            with contextlib.suppress(StoreError):
+        is_safe = not self._sizes()[1] and self._unsafe.is_clear
+        if is_safe and not self._tries.loose and self._backlog.is_clear:
+            try:
                 await self.start.finish()
                 self._backlog.wake()
+            except StoreRefused as error:
+                self.refused(error)
+            except StoreError:
+                logger.debug("The end of start() is told to the store in a later turn")
         self._finishing = None
 
     def _beaten(self, beat: Beat | None) -> None:
@@ -293,4 +347,5 @@ class LeaseScheduler(BaseScheduler):
 
     def _sizes(self) -> tuple[int, int]:
         standing = self._backlog.standing
-        return (standing.ready + standing.delayed if standing else 0), len(self._intake)
+        here = len(self._intake) + len(self._discovered) + self._unsafe.waiting
+        return (standing.ready + standing.delayed if standing else 0), here

@@ -105,6 +105,6 @@ class Ending:
     def _was_all_done(self) -> bool:
         """Had this session nothing to fetch because all was done before? Latecomers of a live run cannot say so."""
         stats = self._runtime.stats
-        if stats.get("queue/popped"):
+        if stats.get("queue/popped") or stats.get("items/contended"):
             return False
         return bool(stats.get("items/duplicate")) or (self._runtime.opened_alone and self._start_was_over())

@@ -12,12 +12,13 @@ import time
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from scrapy import Request
 
 from scrapy_lease.backlog.lanes import Outgoing
 from scrapy_lease.exceptions import LeaseError, Unserialisable
+from scrapy_lease.feeds.entries import Fed, take_origin
 from scrapy_lease.leases.items import Hold, Ledger, Verdict
 from scrapy_lease.meta import ItemKeys, digest_of, done_ttl, explicit_key
 from scrapy_lease.payload import Codec
@@ -26,6 +27,8 @@ from scrapy_lease.store.scripts import Entry
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 #: Seconds of one turn that may be spent making entries: the reactor has other work.
 BUDGET = 0.005
 
@@ -33,8 +36,8 @@ BUDGET = 0.005
 class Arrival(NamedTuple):
     """A request as the engine gave it.
 
-    *parent* and *page*: the item, and the request of it, whose response led here. *occurrence*: the how-manieth of its
-    kind in start(), 0: of a page.
+    *parent* and *page*: the item, and the request of it, whose response led here; or the entry of a feed, and no page.
+    *occurrence*: the how-manieth of its kind in start(), or of its entry; 0: of a page.
     """
 
     request: Request
@@ -95,6 +98,11 @@ class Intake:
         """Take *request* in; *parent* is not done before it is safe."""
         if request in self._arrivals:
             request = copy(request)
+        origin = take_origin(request) if page is None else None
+        if origin is not None:
+            parent, occurrence = origin
+            if parent.is_settled:
+                return
         if parent is not None:
             self._ledger.child_queued(parent)
         self._arrivals[request] = Arrival(request, parent, occurrence, page)
@@ -119,23 +127,52 @@ class Intake:
                 entries.append(Outgoing(entry, arrival.parent))
         return entries
 
+    def sort_out(self, accept: Callable[[Arrival, Identity], bool]) -> None:
+        """Tell what continues an item from what is new, which *accept* takes: for a host with a queue of its own."""
+        while self._arrivals:
+            arrival = self._arrivals.pop(next(iter(self._arrivals)))
+            if self.made(arrival, accept) is not None and arrival.parent is not None:
+                self._ledger.child_safe(arrival.parent)
+
+    def check(self, request: Request) -> None:
+        """Raise `RequestRefused`, or whatever the request raises, for one of which no entry could be made."""
+        done_ttl(request)
+        self._slot_of(request)
+
+    def entry(self, request: Request, identity: Identity) -> Entry:
+        """Return what the store gets of *request*. Raises `Unserialisable`, and whatever the request raises."""
+        ttl = done_ttl(request)
+        return Entry(
+            identity.digest,
+            self._slot_of(request),
+            request.priority,
+            self._codec.encode(request),
+            identity.mark,
+            self._done_ttl if ttl is None else ttl,
+        )
+
     def _entry_of(self, arrival: Arrival) -> Entry | None:
+        return self.made(arrival, lambda arrival, identity: self.entry(arrival.request, identity))
+
+    def made(
+        self, arrival: Arrival, make: Callable[[Arrival, Identity], T], identity: Identity | None = None
+    ) -> T | None:
+        """Return what *make* makes of a request; None: it continues its parent, cannot be stored, or was refused.
+
+        :param identity: what it is, where that is known.
+        """
         request, parent = arrival.request, arrival.parent
         try:
-            identity = self._identify(arrival)
+            identity = identity or self._identify(arrival)
             if parent is not None and identity.digest == parent.digest:
                 self._keep(request, parent)
                 return None
-            ttl = done_ttl(request)
-            return Entry(
-                identity.digest,
-                self._slot_of(request),
-                request.priority,
-                self._codec.encode(request),
-                identity.mark,
-                self._done_ttl if ttl is None else ttl,
-            )
+            return make(arrival, identity)
         except Unserialisable as error:
+            if isinstance(parent, Fed):
+                # Kept here it would go with this process, and its entry would be gone already.
+                self._refuse(request, parent, "unserialisable", error)
+                return None
             self._stats.count("queue/local_only")
             if not self._is_warned:
                 self._is_warned = True
@@ -150,6 +187,8 @@ class Intake:
 
     def _identify(self, arrival: Arrival) -> Identity:
         request, parent, occurrence, page = arrival
+        if isinstance(parent, Fed):
+            return self._identify_fed(request, parent, occurrence)
         key = self._keys.key_of(request, is_start=bool(occurrence), occurrence=max(0, occurrence - 1))
         if key is None and parent is not None and page is not None and self._asks_again(request, page):
             return Identity(parent.digest, parent.mark)
@@ -158,6 +197,11 @@ class Intake:
         # A start request that is fetched each run although it may be known is marked for its run only.
         once_a_run = occurrence and request.dont_filter and explicit_key(request) is None
         return Identity(digest_of(key), "run" if once_a_run else "auto")
+
+    def _identify_fed(self, request: Request, fed: Fed, place: int) -> Identity:
+        """Without a key of its own it is what this entry led to: made again by who takes over, it is the same item."""
+        key = self._keys.key_of(request)
+        return Identity(digest_of(fed.key(place)), "run") if key is None else Identity(digest_of(key), "auto")
 
     def _asks_again(self, request: Request, page: Request) -> bool:
         """Is *request* its page once more, as get_retry_request makes it, with dont_filter?"""

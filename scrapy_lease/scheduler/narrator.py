@@ -29,7 +29,9 @@ class Narrator:
 
     def taken_over(self, sid: str, moved: int) -> None:
         """What a session that is over held is back in the backlog."""
-        if moved:
+        if moved and sid == self._runtime.session.sid:
+            logger.info("Gave back %d items that this session still held as it closed", moved)
+        elif moved:
             logger.info("Took back %d items of session %s, which is over", moved, sid)
 
     def died(self, settled: Settled) -> None:

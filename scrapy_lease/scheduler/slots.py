@@ -7,6 +7,7 @@ downloader-middleware chain of the request has ended, because Scrapy's count lag
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from scrapy import Request
@@ -37,6 +38,8 @@ class Slots:
         self._counts: dict[str, _Count] = {}
         self._slot_of: dict[Request, str] = {}
         self._sending: set[Request] = set()
+        #: Called when a slot may have become able to send.
+        self.on_room: Callable[[], None] = lambda: None
 
     def key_of(self, request: Request) -> str:
         """Return the name of the download slot that Scrapy will use for *request*."""
@@ -65,6 +68,7 @@ class Slots:
             self._sending.add(request)
             self._counts[key].waiting -= 1
             self._counts[key].sending += 1
+            self.on_room()
 
     def ended(self, request: Request) -> None:
         """The downloader is done with *request*."""
@@ -79,6 +83,7 @@ class Slots:
             count.waiting -= 1
         if not count.waiting and not count.sending:
             del self._counts[key]
+        self.on_room()
 
     def _limits(self, key: str) -> tuple[int, float]:
         slot = self._crawler.engine.downloader.slots.get(key)

@@ -18,6 +18,7 @@ from scrapy import Request
 from scrapy.utils.request import RequestFingerprinterProtocol
 
 from scrapy_lease.exceptions import StoreError
+from scrapy_lease.feeds.entries import is_fed
 from scrapy_lease.leases.session import Session
 from scrapy_lease.store.scripts import Scripts
 
@@ -65,7 +66,7 @@ class Start:
         self._occurrences: Counter[int] = Counter()
         self._waiting: dict[Request, int] = {}
         self._yielded_at = time.monotonic()
-        self._told = (0, 0)
+        self._told = (0, "")
         #: Had another session read ``start()`` to its end before this one asked?
         self.was_over = False
 
@@ -99,6 +100,8 @@ class Start:
 
     def yielded(self, request: Request) -> None:
         """Note that ``start()`` yielded *request*, before the engine schedules it."""
+        if is_fed(request):
+            return
         number = 1
         if request.dont_filter:
             try:
@@ -142,6 +145,9 @@ class Start:
         await self._scripts.start(self._session.sid, verb, self._mode)
         self._state, self._told = _State.FINISHED, told
 
-    def _standpoint(self) -> tuple[int, int]:
-        """Another session must say it again, and so must this one to a server that may have forgotten it."""
-        return self._session.epoch, self._session.generation
+    def _standpoint(self) -> tuple[int, str]:
+        """Another session must say it again, and so must this one to a server that may have forgotten it.
+
+        The server's own id tells it: the number of a generation may be given out again, if its first use was lost.
+        """
+        return self._session.epoch, self._scripts.server_id

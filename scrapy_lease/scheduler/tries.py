@@ -11,13 +11,14 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from copy import copy
 
 from scrapy import Request
 
-from scrapy_lease.exceptions import CorruptPayload, UnknownCallback
-from scrapy_lease.leases.items import Hold, Ledger, Verdict
+from scrapy_lease.exceptions import CorruptPayload, PayloadError, UnknownCallback
+from scrapy_lease.leases.items import Hold, Ledger, Look, Verdict
 from scrapy_lease.leases.window import Window
 from scrapy_lease.meta import write_record
 from scrapy_lease.outcomes import Kind, Outcome, Tracker
@@ -25,7 +26,7 @@ from scrapy_lease.payload import Codec
 from scrapy_lease.runtime import Runtime
 from scrapy_lease.scheduler.intake import Intake
 from scrapy_lease.scheduler.slots import Slots
-from scrapy_lease.store.scripts import Grant
+from scrapy_lease.store.scripts import Entry, Grant
 
 logger = logging.getLogger(__name__)
 
@@ -43,13 +44,15 @@ _VERDICTS = {
 class Try:
     """One request on its way; *hold* is its item's, None for one that could not be stored and has no item."""
 
-    __slots__ = ("epoch", "hold", "is_void", "request")
+    __slots__ = ("epoch", "hold", "is_void", "request", "takes_items")
 
-    def __init__(self, request: Request, hold: Hold | None, epoch: int) -> None:
+    def __init__(self, request: Request, hold: Hold | None, epoch: int, takes_items: bool = True) -> None:
         self.request = request
         self.hold = hold
         self.epoch = epoch
         self.is_void = False
+        #: Do the items of its page count? Not if another host has them.
+        self.takes_items = takes_items
 
     def __repr__(self) -> str:
         return f"<Try {self.request}{' void' if self.is_void else ''}>"
@@ -71,13 +74,16 @@ class Tries:
         self._slots = slots
         self._tracker = tracker
         self._out: dict[Request, Try] = {}
-        #: Requests without an item that are here or with the engine.
+        #: Requests without an item, and looks, that are here or with the engine.
         self.loose = 0
+        #: Called with a look that did not end well.
+        self.on_look_failed: Callable[[Look], None] = lambda look: None
         self._is_warned = False
         tracker.on_outcome = self.ended
         tracker.on_downloaded = self._downloaded
         tracker.is_stale = self.is_stale
-        tracker.is_certain = lambda: self._session.is_confirmed
+        tracker.takes_items = self._takes_items
+        tracker.is_certain = lambda: self._gate.is_open
         tracker.certainty = self.certainty
         self._gate.is_leased = self._out.__contains__
         self._gate.may_send = lambda request: not self.is_stale(request)
@@ -96,6 +102,10 @@ class Tries:
         """How many requests held ready do not wait for a slot that has been full for a while."""
         return self.window.moving(self._slots.can_send)
 
+    def has(self, request: Request) -> bool:
+        """Does the engine have *request*, under a lease or without an item?"""
+        return request in self._out
+
     def hold_of(self, request: Request | None) -> Hold | None:
         """Return the hold of a request that the engine has."""
         found = self._out.get(request) if request is not None else None
@@ -111,7 +121,7 @@ class Tries:
 
         A crawl that is closing does not wait: what is uncertain then does not count.
         """
-        while not self._session.is_confirmed and not self.is_stale(request) and not self._session.is_closed:
+        while not self._gate.is_open and not self.is_stale(request) and not self._session.is_closed:
             found = self._out.get(request)
             if found is not None and self._is_leaving():
                 found.is_void = True
@@ -125,13 +135,53 @@ class Tries:
                 grant.digest, grant.fence, self._session.epoch, grant.slot, grant.mark, grant.payload,
                 grant.attempts, grant.deaths,
             )  # fmt: skip
-            if not self._ledger.add(hold):
-                continue
-            self._stats.count("items/leased")
-            if self._marks_first:
-                self._ledger.mark_sent(hold)
-            else:
-                self.prepare(hold)
+            self.granted_to(hold)
+
+    def granted_to(self, hold: Hold, request: Request | None = None) -> None:
+        """Hold a newly leased item ready; *request*: its original request, where this process has it."""
+        if not self._ledger.add(hold):
+            return
+        self._stats.count("items/leased")
+        if self._marks_first:
+            self._ledger.mark_sent(hold)
+        elif request is None:
+            self.prepare(hold)
+        else:
+            self._ready(hold, request)
+
+    def granted_here(self, hold: Hold, request: Request | None = None) -> bool:
+        """Hold ready an item that this process grants itself while the store is away; False: it holds it already."""
+        if not self._ledger.add(hold):
+            return False
+        self._stats.count("items/unsafe")
+        if request is None:
+            self.prepare(hold)
+        else:
+            self._ready(hold, request)
+        return True
+
+    def leased(self, hold: Hold, fence: int, attempts: int, deaths: int) -> None:
+        """An item that this process had granted itself is leased to it now; what is under way of it counts."""
+        hold.fence, hold.attempts, hold.deaths, hold.epoch = fence, attempts, deaths, self._session.epoch
+        for found in (*self.window, *self._out.values()):
+            if found.hold is hold:
+                found.epoch = hold.epoch
+        self._stats.count("items/leased")
+        self._ledger.settle_if_over(hold)
+
+    def with_engine(self) -> set[Hold]:
+        """Return the holds of which the engine has a request."""
+        return {found.hold for found in self._out.values() if found.hold is not None}
+
+    def look_at(self, request: Request) -> None:
+        """Hold a page ready that led to others and is another host's: its requests count, its items do not."""
+        self.loose += 1
+        self._put_again(Try(request, None, self._session.epoch, takes_items=False))
+
+    def look_into(self, look: Look, request: Request) -> None:
+        """Hold such a page ready, to be tried again when that fails, together with what continues it."""
+        self.loose += 1
+        self._ready(look, request)
 
     def prepare(self, hold: Hold) -> None:
         """Put the original request of an item into the window."""
@@ -147,9 +197,13 @@ class Tries:
             logger.error("An item goes to the dead letters, because its payload cannot be read: %s", error)
             self._ledger.bury(hold, "payload", str(error))
         else:
-            hold.open += 1
-            hold.progress = time.monotonic()
-            self.window.put(hold.slot, request.priority, Try(request, hold, self._session.epoch))
+            self._ready(hold, request)
+
+    def _ready(self, hold: Hold, request: Request) -> None:
+        hold.open += 1
+        hold.progress = time.monotonic()
+        found = Try(request, hold, self._session.epoch, takes_items=not isinstance(hold, Look))
+        self.window.put(hold.slot, request.priority, found)
 
     def keep(self, request: Request, parent: Hold | None) -> None:
         """Hold a request of this node ready: one that continues *parent*, or that could not be stored.
@@ -158,30 +212,47 @@ class Tries:
         """
         if parent is None:
             self.loose += 1
-        elif self._ledger.is_held(parent):
+        elif isinstance(parent, Look) or self._ledger.is_held(parent):
             parent.open += 1
         else:
             return
         # The engine may still have this very object: a callback that yields its own request, or one twice.
-        self._put_again(Try(copy(request), parent, self._session.epoch))
+        self._put_again(Try(copy(request), parent, self._session.epoch, takes_items=not isinstance(parent, Look)))
 
     def next(self) -> Request | None:
         """Hand the best request to the engine; None: nothing can be sent now."""
-        if not self._session.is_confirmed:
+        if not self._gate.is_open or self._session.is_lost:
             return None
         found = self.window.take(self._slots.can_send)
         if found is None:
             return None
+        self._slots.handed_out(found.request)
+        self._goes_out(found)
+        self._tracker.track(found.request)
+        return found.request
+
+    def entered(self, request: Request, hold: Hold | None) -> None:
+        """Go on with a request that the engine took from another scheduler, and that is tracked.
+
+        :param hold: the lease that it got there, or the `Look`; None: it goes without.
+        """
+        if hold is None or isinstance(hold, Look):
+            self.loose += 1
+        elif self._ledger.add(hold):
+            self._stats.count("items/leased")
+        if hold is not None:
+            hold.open += 1
+        self._goes_out(Try(request, hold, self._session.epoch, takes_items=not isinstance(hold, Look)))
+
+    def _goes_out(self, found: Try) -> None:
         request, hold = found.request, found.hold
         self._out[request] = found
-        self._slots.handed_out(request)
         if hold is not None:
             hold.progress = time.monotonic()
+        if hold is not None and not isinstance(hold, Look):
             item = request.meta.get("lease_item") or hold.digest.hex()
             write_record(request.meta, item=item, fence=hold.fence, session=self._session.sid)
-        self._tracker.track(request)
         self._stats.count("queue/popped")
-        return request
 
     def ended(self, request: Request, outcome: Outcome) -> None:
         """Take in what the tracker tells of a request."""
@@ -196,10 +267,8 @@ class Tries:
             self._ended_stale(found, outcome)
         elif outcome.kind is Kind.CONTINUES:
             self._continues(found, outcome.next_request)
-        elif hold is None:
-            self.loose -= 1
         else:
-            self._ledger.request_ended(hold, _VERDICTS[outcome.kind], outcome.reason, outcome.trace, outcome.items)
+            self._end(hold, _VERDICTS[outcome.kind], outcome.reason, outcome.trace, outcome.items)
 
     def give_up(self, hold: Hold, reason: str, trace: str) -> None:
         """End an item whose requests make no progress, as a fault."""
@@ -225,6 +294,25 @@ class Tries:
             self._void(hold)
             self._ledger.drop(hold)
 
+    def let_go(self) -> Iterator[tuple[Request, Hold | None]]:
+        """Yield all that has no outcome, for a queue that outlives this process; the engine has nothing any more.
+
+        Of an item whose page has ended well these are the requests it still waits for, with None for its hold; it is
+        settled. Of any other it is its original request.
+        """
+        waiting = [(found, found.hold) for found in (*self.window, *self._out.values())]
+        over = {hold for _, hold in waiting if hold is not None and hold.has_ended_well and self._ledger.is_held(hold)}
+        yield from ((found.request, None) for found, hold in waiting if hold is None or hold in over)
+        for hold in over:
+            self._void(hold)
+            hold.open = 0
+            self._ledger.settle_if_over(hold)
+        looks = {hold for _, hold in waiting if isinstance(hold, Look)}
+        for hold in (*self._ledger, *looks):
+            if hold.open or hold.verdict is None:
+                with suppress(PayloadError):
+                    yield self._codec.decode(hold.payload), hold
+
     def hand_back_all(self) -> None:
         """Give back everything that is not with the engine, and what is: the crawl ends."""
         self.window.clear()
@@ -237,13 +325,21 @@ class Tries:
         """Give back what is held ready and never was with the engine."""
         for found in self.window.clear():
             hold = found.hold
-            if hold is not None and hold.open == 1 and hold.verdict is None:
+            if hold is not None and hold.open == 1 and hold.verdict is None and self._ledger.is_held(hold):
                 self._ledger.hand_back(hold)
             else:
                 self._put_again(found)
 
+    def _takes_items(self, request: Request) -> bool:
+        found = self._out.get(request)
+        return found is None or found.takes_items
+
     def _is_stale(self, found: Try) -> bool:
-        return found.is_void or found.epoch != self._session.epoch or self._session.is_lost
+        hold = found.hold
+        if found.is_void or (hold is not None and not hold.fence and not isinstance(hold, Look)):
+            # What this process granted itself does not depend on the session.
+            return found.is_void
+        return found.epoch != self._session.epoch or self._session.is_lost
 
     def _continues(self, found: Try, following: Request | None) -> None:
         assert following is not None
@@ -251,21 +347,29 @@ class Tries:
             self.intake.claim(following)
             self._put_again(found)
         elif self.intake.claim(following):
-            self._put_again(Try(following, found.hold, found.epoch))
-        elif found.hold is not None:
-            # A handler of request_scheduled refused it, so it never reached the scheduler.
-            self._ledger.request_ended(found.hold, Verdict.REJECTED, "ignored")
+            self._put_again(Try(following, found.hold, found.epoch, found.takes_items))
         else:
+            # A handler of request_scheduled refused it, so it never reached the scheduler.
+            self._end(found.hold, Verdict.REJECTED, "ignored")
+
+    def _end(self, hold: Hold | None, verdict: Verdict, reason: str, trace: str = "", items: int = 0) -> None:
+        if hold is None:
             self.loose -= 1
+            return
+        self._ledger.request_ended(hold, verdict, reason, trace, items)
+        if isinstance(hold, Look) and not hold.open:
+            self.loose -= 1
+            if not hold.has_ended_well:
+                self.on_look_failed(hold)
 
     def _ended_stale(self, found: Try, outcome: Outcome) -> None:
         if outcome.next_request is not None:
             self.intake.claim(outcome.next_request)
         self._stats.count("items/stale")
         hold = found.hold
-        if hold is None:
-            # Nobody else has it.
-            self._put_again(Try(found.request, None, self._session.epoch))
+        if hold is None or isinstance(hold, Look):
+            # Nobody else does it for this node.
+            self._put_again(Try(found.request, hold, self._session.epoch, found.takes_items))
             return
         hold.open -= 1
         if hold.open == 0 and self._ledger.is_held(hold):

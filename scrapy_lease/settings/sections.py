@@ -15,11 +15,12 @@ from scrapy_lease.settings.values import (
     Name,
     PositiveSeconds,
     Seconds,
+    Share,
     Stay,
     Waits,
     checked_item_key,
+    checked_run,
     checked_url,
-    not_yet,
 )
 
 
@@ -48,6 +49,13 @@ class SwitchSettings(_Section):
         allowed="True or False",
     )
     items_enabled: bool = _setting(True, "Off: items are not leased.", allowed="True or False")
+    rollout: Share = _setting(
+        1.0,
+        "Share of the item keys that are leased, the same ones on every host; the rest each host fetches for itself, "
+        "as without scrapy-lease, and counts as `lease/items/shadow`. The shared backlog (`LEASE_QUEUE` `redis`) "
+        "leases all of them whatever the share: a warning says so.",
+        allowed="a number from 0 to 1",
+    )
 
 
 class StoreSettings(_Section):
@@ -71,7 +79,9 @@ class StoreSettings(_Section):
         "What hosts work on together. May name arguments of the spider: `{spider}-{country}`.",
         allowed="a name, with {spider} and the spider's arguments in braces",
     )
-    run: str = _setting("", "A name gives the job a pass of its own, which the same name resumes.", allowed="a name")
+    run: Annotated[str, AfterValidator(checked_run)] = _setting(
+        "", "A name gives the job a pass of its own, which the same name resumes.", allowed="a name"
+    )
     runs_keep: Count = _setting(
         3,
         "Named runs of a job that are kept; older ones are deleted, also with requests that were not done (a warning).",
@@ -105,8 +115,11 @@ class StoreSettings(_Section):
     store_timeout: PositiveSeconds = _setting(
         5, "Timeout of every command sent to the store.", allowed="a number above 0", unit="seconds"
     )
-    on_store_down: Annotated[Literal["wait"], not_yet("unsafe_local")] = _setting(
-        "wait", "`wait`: fetch nothing new while the store is away, and resume by itself.", allowed='"wait"'
+    on_store_down: Literal["wait", "unsafe_local"] = _setting(
+        "wait",
+        "`wait`: fetch nothing new while the store is away, and resume by itself. `unsafe_local`: go on with what this "
+        "node discovers, without leases (what it fetches then, others may fetch too), and tell the store afterwards.",
+        allowed='"wait" or "unsafe_local"',
     )
     store_down_timeout: Seconds = _setting(
         0,
@@ -119,8 +132,11 @@ class StoreSettings(_Section):
 class ItemSettings(_Section):
     """Items"""
 
-    queue: Annotated[Literal["redis"], not_yet("local")] = _setting(
-        "redis", "`redis`: one crash-safe backlog for all hosts.", allowed='"redis"'
+    queue: Literal["redis", "local"] = _setting(
+        "redis",
+        "`redis`: one crash-safe backlog for all hosts. `local`: each host discovers for itself with Scrapy's queues "
+        "(JOBDIR works) and leases what it is about to fetch.",
+        allowed='"redis" or "local"',
     )
     item_key: Annotated[str, AfterValidator(checked_item_key)] = _setting(
         "fingerprint",
@@ -154,6 +170,12 @@ class ItemSettings(_Section):
         '`meta["lease_done_ttl"]` overrides it.',
         allowed="a number from 0",
         unit="seconds",
+    )
+    on_contended: Literal["wait", "skip"] = _setting(
+        "wait",
+        "With `LEASE_QUEUE = \"local\"`, an item that another live session holds is (`wait`) kept aside, taken over if "
+        "the holder dies and dropped when it is done, or (`skip`) dropped at once.",
+        allowed='"wait" or "skip"',
     )
     on_holder_death: Literal["refetch", "park"] = _setting(
         "refetch",

@@ -88,6 +88,13 @@ def _check_options(query: str, *, tls: bool) -> None:
             raise ValueError("its db must be a number")
 
 
+def checked_run(name: str) -> str:
+    """Return the *name* of a run; raise ValueError where another name would look the same."""
+    if name != name.strip() or not name.isprintable():
+        raise ValueError("must have no space at either end and no control character")
+    return name
+
+
 def checked_item_key(path: str) -> str:
     """Return *path*; raise ValueError unless it is a fixed word or leads to something that can be called."""
     if path in ("fingerprint", "spider"):
@@ -130,20 +137,11 @@ def _endless_or_from_zero(value: float) -> float:
     return value
 
 
-def not_yet(word: str) -> BeforeValidator:
-    """Return a validator that refuses *word*, which the contract knows and this version cannot do."""
-
-    def check(value: Any) -> Any:
-        if value == word:
-            raise ValueError(f'"{word}" is not available in this version')
-        return value
-
-    return BeforeValidator(check)
-
-
 Count = Annotated[int, BeforeValidator(_number_only), Field(ge=1)]
 Seconds = Annotated[float, BeforeValidator(_number_only), Field(ge=0, allow_inf_nan=False)]
 PositiveSeconds = Annotated[float, BeforeValidator(_number_only), Field(gt=0, allow_inf_nan=False)]
+Share = Annotated[float, BeforeValidator(_number_only), Field(ge=0, le=1, allow_inf_nan=False)]
+"""A part of the whole."""
 Stay = Annotated[
     float,
     BeforeValidator(_number_only),

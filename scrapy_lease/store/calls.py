@@ -8,7 +8,7 @@ from hashlib import sha1
 from importlib.resources import files
 
 #: Scripts that free memory or keep a session alive run even when the server is out of memory (from Redis 7 on).
-_ALLOWED_WITHOUT_MEMORY = frozenset({"beat", "settle", "report", "reclaim", "close", "start"})
+_ALLOWED_WITHOUT_MEMORY = frozenset({"beat", "settle", "report", "reclaim", "close", "start", "feed_settle"})
 
 
 @dataclass(frozen=True, slots=True)

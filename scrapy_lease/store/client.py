@@ -50,12 +50,15 @@ class Channel:
     :param url: ``redis://``, ``rediss://`` or ``unix://``.
     :param shown: the URL without its password, for messages.
     :param timeout: seconds for each pipeline, connecting included.
+    :param setting: what names the server, for messages.
     """
 
     def __init__(
-        self, url: str, shown: str, timeout: float, stats: StoreStats, availability: Availability | None = None
-    ) -> None:
+        self, url: str, shown: str, timeout: float, stats: StoreStats, availability: Availability | None = None,
+        setting: str = "LEASE_REDIS_URL",
+    ) -> None:  # fmt: skip
         self.shown = shown
+        self.setting = setting
         self.timeout = timeout
         self.stats = stats
         self.server: ServerInfo | None = None
@@ -157,7 +160,7 @@ class Channel:
                 yield
         except (AuthenticationError, AuthorizationError, NoPermissionError) as error:
             await self._drop()
-            reason = f"LEASE_REDIS_URL = {self.shown!r}: the server refuses the user or password: {error}"
+            reason = f"{self.setting} = {self.shown!r}: the server refuses the user or password: {error}"
             raise StoreRefused(reason) from None
         except (RedisError, OSError, TimeoutError) as error:
             await self._drop()
@@ -248,7 +251,7 @@ class Channel:
         server = ServerInfo.parse(b"\n".join(replies).decode())
         if self.server is not None and server.version != self.server.version:
             self._scripts.clear()
-        server.check(self.shown)
+        server.check(self.shown, self.setting)
         self.server = server
         return connection
 

@@ -100,3 +100,38 @@ class Scope:
         Bucket number and field use different halves of the 16 bytes, so together they tell more than 64 bits.
         """
         return self.bucket(int.from_bytes(digest[:8], "big") % self.buckets), digest[8:]
+
+
+@dataclass(frozen=True, slots=True)
+class FeedKeys:
+    """Keys beside a feed, on the feed's server, which need not be the store.
+
+    :param name: the feed itself: a list, set or sorted set of the user's.
+    :param namespace: whose sessions read it.
+    :param store: the id of their store: only there can be asked whether one of them is over.
+    """
+
+    name: str
+    namespace: str
+    store: str
+
+    @property
+    def readers(self) -> str:
+        """SET of the sessions that took entries and did not settle all of them."""
+        return f"{self._beside}:{_plain(self.namespace)}:{self.store}:readers"
+
+    @property
+    def failed(self) -> str:
+        """LIST of entries of which no request could be made, the last one at its end."""
+        return f"{self._beside}:failed"
+
+    def taken(self, sid: str) -> str:
+        """HASH of what a session took and did not settle: id -> score, space, entry."""
+        return f"{self._beside}:{_plain(self.namespace)}:{self.store}:taken:{sid}"
+
+    @property
+    def _beside(self) -> str:
+        """Begin of every key: in the slot of the feed, whose whole name counts unless it has a hash tag."""
+        first = self.name.find("{")
+        has_tag = first >= 0 and self.name.find("}", first + 1) > first + 1
+        return f"{self.name}:lease" if has_tag else f"{{{self.name}}}:lease"

@@ -27,11 +27,13 @@ class Availability:
     """Whether the store answers; tells changes once, in one line each.
 
     :param on_change: called with True when the store is back and False when it went.
+    :param meanwhile: what the crawl does while it is away, for the line about it.
     """
 
     shown: str
     stats: StoreStats
     on_change: Callable[[bool], None] = lambda up: None
+    meanwhile: str = "nothing new is fetched until it is back"
     down_since: float | None = field(default=None, init=False)
 
     def down(self, reason: str) -> None:
@@ -39,7 +41,7 @@ class Availability:
         self.stats.errors += 1
         if self.down_since is None:
             self.down_since = time.monotonic()
-            logger.warning("The store %s went away (%s): nothing new is fetched until it is back", self.shown, reason)
+            logger.warning("The store %s went away (%s): %s", self.shown, reason, self.meanwhile)
             self.on_change(False)
 
     def up(self) -> None:
@@ -68,13 +70,13 @@ class ServerInfo:
         version = tuple(int(part) for part in fields.get("redis_version", "0").split(".") if part.isdigit())
         return cls(fields["run_id"], version, fields.get("maxmemory_policy", ""), int(fields.get("maxmemory", 0)))
 
-    def check(self, shown: str) -> None:
+    def check(self, shown: str, setting: str = "LEASE_REDIS_URL") -> None:
         """Raise :class:`StoreRefused` if leases would not be safe on this server."""
         if self.version < (6, 2):
             found = ".".join(map(str, self.version))
-            raise StoreRefused(f"LEASE_REDIS_URL = {shown!r}: the server is of version {found}; use 6.2 or later")
+            raise StoreRefused(f"{setting} = {shown!r}: the server is of version {found}; use 6.2 or later")
         if self.maxmemory and self.policy not in ("noeviction", ""):
             raise StoreRefused(
-                f"LEASE_REDIS_URL = {shown!r}: the server has maxmemory-policy {self.policy!r} and may evict leases; "
+                f"{setting} = {shown!r}: the server has maxmemory-policy {self.policy!r} and may evict leases; "
                 "set maxmemory-policy noeviction"
             )

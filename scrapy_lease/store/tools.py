@@ -16,9 +16,9 @@ import msgspec
 from scrapy_lease.exceptions import StoreRefused
 from scrapy_lease.store.calls import Call
 from scrapy_lease.store.client import Channel
+from scrapy_lease.store.columns import pack_strings
 from scrapy_lease.store.keys import Namespace, Scope
 from scrapy_lease.store.reading import ItemRecord, read_records
-from scrapy_lease.store.scripts import pack_strings
 
 #: Fields or keys of one call: some milliseconds of the server's time.
 CHUNK = 500
@@ -32,7 +32,7 @@ class HeldByLive(StoreRefused):
     """The backlog is not cleared: a live session holds items of it. :attr:`sid` names the session."""
 
     def __init__(self, sid: str, number: int) -> None:
-        super().__init__(f"session {sid} is live and holds {number} items")
+        super().__init__(f"session {sid} is live and holds {number} {'item' if number == 1 else 'items'}")
         self.sid = sid
         self.number = number
 
@@ -201,18 +201,22 @@ class Tools:
         return removed
 
     async def forget_all(self, scope: Scope) -> int:
-        """Remove all done marks of *scope*; return how many buckets of them there were."""
+        """Remove the marks of all items of *scope* that are done; return how many there were.
+
+        Those of dead letters go too and are counted: a dead letter that is pushed is pending again with or without one.
+        """
         removed = 0
         pattern = scope.key("done:").replace("*", "[*]")
         async for keys in self.keys(f"{pattern}*"):
             for chunk in chunks(keys):
-                removed += await self.command("UNLINK", *chunk)
+                removed += sum(await self.look([Read("HLEN", key.decode()) for key in chunk]))
+                await self.command("UNLINK", *chunk)
         async for state in self.fields(scope.key("state")):
             for known in chunks(list(state)):
                 buckets = [scope.mark(digest)[0] for digest in known]
                 marked = [self.namespace.clock, scope.key("meta"), scope.key("state"), *buckets]
-                await self.channel.call(Call("remark", marked, known))
-        return removed
+                removed -= await self.channel.call(Call("remark", marked, known))
+        return max(0, removed)
 
 
 def chunks(values: Sequence[T]) -> Iterator[Sequence[T]]:

@@ -113,7 +113,7 @@ def test_the_clock_is_stepped(fleet: Callable[..., Fleet], make_server: Callable
 
 
 def test_everything_is_deleted(fleet: Callable[..., Fleet], own_server: Server) -> None:
-    """FLUSHALL in mid-crawl: no hang; what is granted afterwards has higher fences than before."""
+    """FLUSHALL in mid-crawl: no hang; each node says so once; what is granted later has higher fences than before."""
     shop = fleet(url=own_server.url, **SLOW)
     client = own_server.client()
     nodes = [shop.crawl("a"), shop.crawl("b")]
@@ -127,6 +127,8 @@ def test_everything_is_deleted(fleet: Callable[..., Fleet], own_server: Server) 
     assert not shop.verdict().lost
     for node in nodes:
         assert "Traceback" not in node.log
+        assert node.log.count(" came back empty: it was flushed") == 1
+    assert " came back empty" not in fresh.log
 
 
 def log_of(node: Node) -> str:

@@ -94,6 +94,16 @@ def test_doctor_tells_a_clock_that_is_off(make_server: Callable[..., Server]) ->
     assert (findings(ended)["clocks"], findings(ended)["lease clock"]) == ("warn", "ok")
 
 
+def test_doctor_tells_that_leases_are_off(server: Server, tmp_path: Path) -> None:
+    """Switched off by the settings is a warning, each switch a line of its own."""
+    (tmp_path / "scrapy.cfg").write_text("[settings]\ndefault = off\n")
+    (tmp_path / "off.py").write_text("LEASE_ENABLED = False\nLEASE_ITEMS_ENABLED = False\n")
+    ended = in_project(tmp_path, "--url", server.url, "doctor", "--json")
+    assert ended.status == 0
+    warned = [found["text"] for found in ended.json["findings"] if found["verdict"] == "warn"]
+    assert warned == [f"{name} is False: crawls lease nothing" for name in ("LEASE_ENABLED", "LEASE_ITEMS_ENABLED")]
+
+
 def test_doctor_names_wrong_settings(server: Server, tmp_path: Path) -> None:
     """A wrong setting, a missing add-on, another reactor, a spider's wrong attribute: each a failing line."""
     (tmp_path / "scrapy.cfg").write_text("[settings]\ndefault = wrong.settings\n")

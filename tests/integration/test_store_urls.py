@@ -48,6 +48,34 @@ def test_a_server_without_trust(fleet: Callable[..., Fleet], make_server: Callab
     assert not shop.hits()
 
 
+def test_a_server_that_asks_for_a_certificate(fleet: Callable[..., Fleet], make_server: Callable[..., Server]) -> None:
+    """A certificate and key named in the URL are shown to a server that asks for them; without, the crawl refuses."""
+    server = make_server("redis", tls=True)
+    server.client().config_set("tls-auth-clients", "yes")
+    shop = fleet(url=server.url, products=10)
+    refused = shop.crawl("b")
+    assert refused.wait(15) == 1
+    assert "LEASE_REDIS_URL" in refused.log
+    shop.nodes.remove(refused)
+    own = "&".join(
+        f"ssl_{part}file={server.directory / f'server.{ending}'}" for part, ending in (("cert", "crt"), ("key", "key"))
+    )
+    shop.url = f"{server.url}&{own}"
+    crawls(shop)
+
+
+@pytest.mark.parametrize(("option", "status"), [("", 1), ("&ssl_check_hostname=false", 0)])
+def test_a_certificate_for_another_host(
+    fleet: Callable[..., Fleet], make_server: Callable[..., Server], option: str, status: int
+) -> None:
+    """A server that its certificate does not name is refused, unless the URL says that it may be."""
+    server = make_server("redis", tls=True)
+    shop = fleet(url=server.url.replace("127.0.0.1", "localhost", 1) + option, products=1)
+    node = shop.crawl("a")
+    assert node.wait(20) == status, node.log
+    assert ("ostname mismatch" in node.log) == bool(status)
+
+
 def test_two_crawls_share_an_embedded_server(fleet: Callable[..., Fleet], tmp_path: Path) -> None:
     """Started at once they get one server; one is killed, the other goes on with it, and the last stops it."""
     home = tmp_path / "lease"

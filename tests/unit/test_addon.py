@@ -14,8 +14,10 @@ from scrapy.core.scheduler import Scheduler
 from scrapy.crawler import Crawler
 from scrapy.settings import Settings
 
-from scrapy_lease.addon import COMPONENTS, SCHEDULER, gate_handlers
+from scrapy_lease.addon import COMPONENTS, SCHEDULERS, gate_handlers
 from scrapy_lease.exceptions import SettingsError
+
+SCHEDULER = SCHEDULERS["redis"]
 
 ADDON = "scrapy_lease.addon.Addon"
 PLACES = [(name, path, order) for name, parts in COMPONENTS.items() for path, order in parts.items()]

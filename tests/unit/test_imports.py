@@ -65,6 +65,12 @@ def test_only_the_store_speaks_to_redis(module: str) -> None:
         assert not [name for name in imported(module) if belongs(name, "redis")]
 
 
+@pytest.mark.parametrize("module", MODULES)
+def test_nothing_of_scrapy_redis_is_imported(module: str) -> None:
+    """It is there for projects that name it; whoever does not runs nothing of it."""
+    assert not [name for name in imported(module) if belongs(name, "scrapy_redis")]
+
+
 @pytest.mark.parametrize("module", below("scrapy_lease.store"))
 def test_the_store_knows_nothing_of_what_uses_it(module: str) -> None:
     """store/ imports of ours only itself and the exceptions: it serves whoever asks."""

@@ -1,0 +1,306 @@
+"""``LEASE_ON_STORE_DOWN = "unsafe_local"``: a crawl that goes on while the store is away, and tells it afterwards.
+
+::
+
+    leased ──the store is silent──► alone ──confirmed again──► reconciling ──all claimed──► leased
+
+*Alone* a node fetches what it holds and what it discovers; the latter it grants to itself, under fence 0. Nothing of it
+is settled before the store, back again, has granted it too. Then each is claimed by name:
+
+==========================  ===================================================================================
+answer                      what becomes of the item
+==========================  ===================================================================================
+granted                     it has its fence, and is settled when it is over
+contended                   in the grace of a server that restarted, or while the job is paused: asked again;
+                            else another session has it: dropped here, and pushed in case it is free by now
+waiting, over, led on       dropped here: the store answers for it
+==========================  ===================================================================================
+
+What it cannot do: keep two nodes from fetching one page meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Protocol
+
+from scrapy import Request
+
+from scrapy_lease.backlog.lanes import Ask, Outgoing
+from scrapy_lease.leases.items import Hold, Ledger
+from scrapy_lease.runtime import Runtime
+from scrapy_lease.scheduler.tries import Tries
+from scrapy_lease.store.messages import Answer, Claim, Entry, Grant, Standing
+
+logger = logging.getLogger(__name__)
+
+#: Seconds of silence after which the store is away: for a session that is confirmed, and for one that is not any more.
+AWAY, DOUBT = 1.0, 0.5
+#: Seconds between looks at the store and the window.
+TICK = 0.05
+#: Seconds before an item that is contended only for now is asked for again.
+AGAIN = 0.5
+
+
+class Found(Ask):
+    """A request that this node came across; *parent*: the hold that is not done before it is safe."""
+
+    __slots__ = ("epoch", "hold", "parent", "request")
+
+    def __init__(self, entry: Entry, request: Request | None, parent: Hold | None) -> None:
+        super().__init__(entry)
+        self.request = request
+        self.parent = parent
+        self.hold: Hold
+        #: Of the session that asks for it.
+        self.epoch = 0
+
+    def __repr__(self) -> str:
+        return f"<Found {self.entry.digest.hex()}>"
+
+
+class Source(Protocol):
+    """Where a node finds what it may fetch without a lease."""
+
+    def unleased(self, free: int, rooms: dict[str, int]) -> list[Found]:
+        """Take up to *free* requests, of each download slot in *rooms* no more than that."""
+
+    def kept(self) -> list[Outgoing]:
+        """Take what was found and is to be pushed instead."""
+
+
+class Unsafe:
+    """See the module's docstring.
+
+    :param wanted: how many requests the window lacks, and the room of each download slot that has some.
+    :param standing: how the run stood when the store was heard last.
+    :param wake: lets the backlog make a turn, once it makes turns; *engine*: lets the engine ask for requests.
+    :param fate: what becomes of what the store was not told when the crawl ends, for the log.
+    """
+
+    def __init__(
+        self, runtime: Runtime, ledger: Ledger, tries: Tries, source: Source, *,
+        wanted: Callable[[], tuple[int, dict[str, int]]], standing: Callable[[], Standing | None],
+        wake: Callable[[], None], engine: Callable[[], None], fate: str,
+    ) -> None:  # fmt: skip
+        self.is_on = runtime.settings.on_store_down == "unsafe_local"
+        self._runtime = runtime
+        self._ledger = ledger
+        self._tries = tries
+        self._source = source
+        self._wanted = wanted
+        self._standing = standing
+        self._wake = wake
+        self._engine = engine
+        self._fate = fate
+        self._is_alone = False
+        self._unclaimed: dict[bytes, Found] = {}
+        self._pushes: deque[Outgoing] = deque()
+        self._again = 0.0
+        self._task: asyncio.Task[None] | None = None
+        #: Since the store went: items granted here; of those, leased since, and others' as well; is that to be told?
+        self._granted = self._claimed = self._elsewhere = 0
+        self._is_to_tell = False
+
+    def __repr__(self) -> str:
+        state = "alone" if self._is_alone else "leased"
+        return f"<Unsafe: {state}, {len(self._unclaimed)} to be claimed, {len(self._pushes)} to be pushed>"
+
+    @property
+    def waiting(self) -> int:
+        """How many requests are to be pushed when the store is back."""
+        return len(self._pushes)
+
+    @property
+    def is_clear(self) -> bool:
+        """Does the store know of everything that is here?"""
+        return not self._is_alone and not self._unclaimed and not self._pushes
+
+    def start(self) -> None:
+        """Begin to look, if LEASE_ON_STORE_DOWN says so."""
+        if self.is_on:
+            self._runtime.gate.is_alone = self.is_alone
+            self._task = asyncio.ensure_future(self._run())
+
+    def is_alone(self) -> bool:
+        """Does this crawl go on without the store at this instant?"""
+        if self._task is None:
+            return False
+        if self._is_alone and self._is_over():
+            self._end()
+        elif not self._is_alone and self._has_begun():
+            self._begin()
+        return self._is_alone
+
+    def outgoing(self, limit: int) -> list[Outgoing]:
+        """Return up to *limit* requests to be pushed."""
+        return [self._pushes.popleft() for _ in range(min(limit, len(self._pushes)))]
+
+    def asking(self, limit: int) -> list[Ask]:
+        """Return up to *limit* items that are to be claimed."""
+        if not self._unclaimed or self.is_alone() or time.monotonic() < self._again:
+            return []
+        asks: list[Ask] = []
+        for found in islice(self._unclaimed.values(), limit):
+            found.epoch = self._runtime.session.epoch
+            asks.append(found)
+        return asks
+
+    def claimed(self, asks: Sequence[Ask], claims: Sequence[Claim]) -> None:
+        """What :meth:`asking` asked for was answered."""
+        with_engine = self._tries.with_engine()
+        for ask, claim in zip(asks, claims, strict=True):
+            found = self._unclaimed.get(ask.entry.digest)
+            if found is ask:
+                self._answered(found, claim, with_engine)
+        if self._unclaimed:
+            self._wake()
+        else:
+            self._tell()
+
+    def granted(self, grants: Sequence[Grant]) -> list[Grant]:
+        """Keep those of *grants* whose item was granted here already, and return the others."""
+        if not self._unclaimed:
+            return list(grants)
+        others = []
+        for grant in grants:
+            found = self._unclaimed.get(grant.digest)
+            if found is None:
+                others.append(grant)
+            else:
+                self._leased(found, grant.fence, grant.attempts, grant.deaths)
+        return others
+
+    def leave(self) -> None:
+        """The crawl ends: push what the store does not know, as far as it answers; what is under way is void."""
+        if self._task is None:
+            return
+        self._task.cancel()
+        self._task = None
+        self._is_alone = False
+        self._pushes += self._source.kept()
+        done = 0
+        for found in list(self._unclaimed.values()):
+            done += found.hold.is_over
+            self._drop(found)
+            self._pushes.append(Outgoing(found.entry, found.parent))
+        self._elsewhere, self._granted = 0, done
+
+    def abandoned(self, here: int) -> None:
+        """The store did not answer to the end; *here*: requests that the engine gave and that were not pushed."""
+        if self.is_on and self._pushes:
+            logger.warning(
+                "The store was away when this crawl ended: it does not know of %d requests found meanwhile, %d of them "
+                "fetched; %s", len(self._pushes) + here, self._granted, self._fate,
+            )  # fmt: skip
+
+    # when
+
+    def _has_begun(self) -> bool:
+        session, silent = self._runtime.session, self._runtime.store_silent_for()
+        if session.is_lost or session.is_closed:
+            return False
+        if session.is_confirmed:
+            return self._runtime.availability.down_since is not None and silent >= AWAY
+        return silent >= DOUBT
+
+    def _is_over(self) -> bool:
+        session = self._runtime.session
+        return session.is_closed or (session.is_confirmed and self._runtime.availability.down_since is None)
+
+    def _begin(self) -> None:
+        self._is_alone = self._is_to_tell = True
+        logger.warning(
+            "The store %s does not answer: this crawl goes on without leases (LEASE_ON_STORE_DOWN = 'unsafe_local'); "
+            "what it fetches now others may fetch too", self._runtime.shown,
+        )  # fmt: skip
+
+    def _end(self) -> None:
+        self._is_alone = False
+        self._pushes += self._source.kept()
+        self._again = 0.0
+        if not self._unclaimed:
+            self._tell()
+        self._wake()
+
+    def _tell(self) -> None:
+        if self._is_to_tell and not self._is_alone:
+            logger.info(
+                "The store knows again what this crawl did without it: of %d items that it granted itself, %d are "
+                "leased or done, %d were fetched elsewhere too", self._granted, self._claimed, self._elsewhere,
+            )  # fmt: skip
+            self._granted = self._claimed = self._elsewhere = 0
+            self._is_to_tell = False
+
+    # what
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(TICK)
+            try:
+                if self.is_alone():
+                    self._fill()
+            except Exception:
+                logger.exception("What was found could not be granted; it is tried again")
+
+    def _fill(self) -> None:
+        standing = self._standing()
+        if standing is not None and standing.paused:
+            return
+        free, rooms = self._wanted()
+        for found in self._source.unleased(free, rooms) if free else ():
+            self._grant(found)
+        self._engine()
+
+    def _grant(self, found: Found) -> None:
+        entry = found.entry
+        found.hold = Hold(
+            entry.digest, 0, self._runtime.session.epoch, entry.slot, entry.mark, entry.payload
+        )  # fmt: skip
+        if self._tries.granted_here(found.hold, found.request):
+            self._unclaimed[entry.digest] = found
+            self._granted += 1
+        else:
+            self._safe(found)
+
+    def _answered(self, found: Found, claim: Claim, with_engine: set[Hold]) -> None:
+        if claim.answer is Answer.GRANTED:
+            self._leased(found, claim.fence, claim.attempts, claim.deaths)
+            return
+        if claim.answer is Answer.CONTENDED and self._is_to_be_asked_again(found):
+            self._again = time.monotonic() + AGAIN
+            return
+        if found.hold.verdict is not None or found.hold in with_engine:
+            self._elsewhere += 1
+            self._runtime.stats.count("items/elsewhere")
+        else:
+            self._runtime.stats.count("items/duplicate")
+        self._drop(found)
+        if claim.answer is Answer.CONTENDED:
+            self._pushes.append(Outgoing(found.entry, found.parent))
+        else:
+            self._safe(found)
+
+    def _is_to_be_asked_again(self, found: Found) -> bool:
+        standing = self._standing()
+        is_shut = standing is None or standing.grace or standing.paused
+        return is_shut or found.epoch != self._runtime.session.epoch
+
+    def _leased(self, found: Found, fence: int, attempts: int, deaths: int) -> None:
+        del self._unclaimed[found.entry.digest]
+        self._claimed += 1
+        self._safe(found)
+        self._tries.leased(found.hold, fence, attempts, deaths)
+
+    def _drop(self, found: Found) -> None:
+        del self._unclaimed[found.entry.digest]
+        self._tries.lost([found.hold])
+
+    def _safe(self, found: Found) -> None:
+        if found.parent is not None:
+            self._ledger.child_safe(found.parent)
