@@ -205,8 +205,8 @@ class Runtime:
 def _unheeded(crawler: Crawler, queue: str) -> Iterator[str]:
     """Yield what an operator should know of Scrapy settings that mean something else, or nothing, under leases."""
     settings = crawler.settings
-    if crawler.spider is not None and queue != "foreign":
-        yield from spider_notices(crawler.spider)
+    if crawler.spider is not None:
+        yield from spider_notices(crawler.spider, offers_feeds=queue == "redis")
     own = ("JOBDIR", "DUPEFILTER_CLASS", "SCHEDULER_DISK_QUEUE", "SCHEDULER_MEMORY_QUEUE")
     for name in own if queue == "redis" else ():
         if settings[name] and (settings.getpriority(name) or 0) > SETTINGS_PRIORITIES["default"]:

@@ -15,8 +15,11 @@ _THEIR_METHODS = (
 )  # fmt: skip
 
 
-def spider_notices(spider: Spider) -> Iterator[str]:
-    """Yield what an operator should know of *spider*, one sentence each."""
+def spider_notices(spider: Spider, *, offers_feeds: bool) -> Iterator[str]:
+    """Yield what an operator should know of *spider*, one sentence each.
+
+    :param offers_feeds: ``scrapy_lease.RedisSpider`` works in this crawl.
+    """
     own = [cls for cls in type(spider).__mro__ if cls is not object and not _name_of(cls).startswith(_LIBRARIES)]
     bases = [_name_of(cls) for cls in type(spider).__mro__]
     # A spider for Scrapy 2.12 and later has both; the class further down says what is meant.
@@ -26,7 +29,7 @@ def spider_notices(spider: Spider) -> Iterator[str]:
             f"spider {spider.name!r} defines start_requests() in {_name_of(first)}, which Scrapy never calls: nothing "
             "of it is requested. Write 'async def start(self):' in its place"
         )
-    if _THEIR_MIXIN in bases:
+    if _THEIR_MIXIN in bases and offers_feeds:
         yield (
             f"spider {spider.name!r} is one of scrapy_redis.spiders: it reads its feed only when the crawl is idle, "
             "and what a node that dies had just read is lost. Derive it from scrapy_lease.RedisSpider"

@@ -302,15 +302,19 @@ class RedisBacklog:
         if not changed or self._scripts.server_id != self._server_id:
             over = await self._push_again()
         settling = [*self._ledger.outbox, *over]
-        reported = await self._report.run(lambda: [*self._ledger.leased, *(settled.hold for settled in settling)])
+        known = [*self._ledger.leased, *(settled.hold for settled in settling)]
+        reported = await self._report.run(lambda: [*known, *self._ledger.unleased(BATCH)])
         assert reported is not None
         fences = dict(zip(*reported, strict=True))
+        own = [hold for hold in fences if not hold.fence]
         for hold, fence in fences.items():
-            if fence:
+            if fence and hold.fence:
                 hold.fence, hold.epoch = fence, self._session.epoch
         self._ledger.outbox[:0] = [settled for settled in over if fences.get(settled.hold)]
         self._is_to_report = False
-        held = [hold for hold in fences if not hold.is_settled]
+        if grants := [_grant(hold, fences[hold]) for hold in own if fences[hold]]:
+            self._owner.granted(grants)
+        held = [hold for hold in fences if hold not in own and not hold.is_settled]
         if changed:
             self._owner.regained([hold for hold in held if fences[hold]])
         self._owner.lost([hold for hold in held if not fences[hold]])
@@ -353,6 +357,10 @@ class RedisBacklog:
     async def _send_report(self, sid: str, n: int, holds: list[Hold]) -> list[int]:
         previous = self._holder if self._holder != sid else ""
         return await self._scripts.report(sid, n, [(hold.digest, hold.fence) for hold in holds], previous=previous)
+
+
+def _grant(hold: Hold, fence: int) -> Grant:
+    return Grant(hold.digest, fence, hold.attempts, hold.deaths, hold.slot, hold.mark, hold.payload)
 
 
 def _settlement(settled: Settled) -> Settlement:

@@ -10,7 +10,7 @@ import hashlib
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,12 +19,12 @@ from typing import Any, Self
 import click
 import msgspec
 from scrapy import Request
-from scrapy.settings import Settings
 
 from scrapy_lease.cli.queue_requests import Answer, environment, payload_of, receive, send
 from scrapy_lease.cli.spider_access import SpiderAccess, open_spider, slot_of
 from scrapy_lease.cli.store_access import project_settings, run_with_store
 from scrapy_lease.exceptions import LeaseError, StoreUnavailable
+from scrapy_lease.feeds.foreign_queue import ForeignQueue
 from scrapy_lease.feeds.server import feed_url
 from scrapy_lease.meta import digest_of, done_ttl
 from scrapy_lease.payload.wire import build, read
@@ -34,54 +34,7 @@ from scrapy_lease.store.scripts import Entry, Scripts
 from scrapy_lease.store.server import StoreStats
 from scrapy_lease.store.tools import Tools
 
-#: Requests of one call.
-BATCH = 300
-QUEUE_KEY = "%(spider)s:requests"
 _PICKLE = b"\x80"
-_LAST_IN_FIRST_OUT = ("LifoQueue", "SpiderStack")
-
-
-@dataclass
-class ForeignQueue:
-    """Where the queue is, and in which order it is read.
-
-    :param is_stack: a list is read from its head, where the newest is.
-    """
-
-    channel: Channel
-    key: str
-    is_stack: bool
-
-    @classmethod
-    def of(cls, channel: Channel, settings: Settings, spider: str, key: str | None) -> Self:
-        """Return the queue of *spider*, under *key* or as the settings of scrapy-redis name it."""
-        pattern = key or settings.get("SCHEDULER_QUEUE_KEY") or QUEUE_KEY
-        queue_class = settings.get("SCHEDULER_QUEUE_CLASS") or ""
-        name = queue_class if isinstance(queue_class, str) else queue_class.__name__
-        return cls(channel, pattern % {"spider": spider}, name.endswith(_LAST_IN_FIRST_OUT))
-
-    async def batches(self) -> AsyncIterator[list[bytes]]:
-        """Walk the stored requests, what scrapy-redis would take first at the beginning.
-
-        :raises click.ClickException: there is no such queue.
-        """
-        kind = (await self.channel.command("TYPE", self.key)).decode()
-        if kind not in ("zset", "list"):
-            found = "there is nothing" if kind == "none" else f"it is a {kind}"
-            raise click.ClickException(f"no scrapy-redis queue under {self.key!r} in {self.channel.shown}: {found}")
-        first = 0
-        while members := await self._page(kind, first):
-            first += len(members)
-            yield members
-
-    async def _page(self, kind: str, first: int) -> list[bytes]:
-        if kind == "zset":
-            page: list[bytes] = await self.channel.command("ZRANGE", self.key, first, first + BATCH - 1)
-        elif self.is_stack:
-            page = await self.channel.command("LRANGE", self.key, first, first + BATCH - 1)
-        else:
-            page = (await self.channel.command("LRANGE", self.key, -first - BATCH, -first - 1))[::-1]
-        return page
 
 
 @dataclass
@@ -165,7 +118,8 @@ def take_over(
     """Put the requests of the scrapy-redis queue of *spider* into its backlog; return what became of them.
 
     :param server: URL of the queue's server; None: the one that the settings of scrapy-redis name, else the store.
-    :raises click.ClickException: there is no such queue, or it may not be read.
+    :raises LeaseError: there is no such queue.
+    :raises click.ClickException: it may not be read.
     """
     settings = project_settings()
     if server is not None:

@@ -82,29 +82,27 @@ class Reader:
     async def requests(self) -> AsyncIterator[Request]:
         """Yield the requests of what is fed, until there was no work for long enough.
 
+        A crawl that leaves is no end of the feed, which another is to read on: then this waits to be cancelled.
+
         :raises CloseSpider: the feed, or its server, cannot be used as it is; the log says why.
         """
         self._looked_at = self._worked_at = time.monotonic()
         pause = PAUSE[0]
-        while not self._has_to_leave():
+        while True:
             await self._next()
-            if self._waiting:
-                pause = PAUSE[0]
-            elif self._is_idle_for_long():
-                logger.info(
-                    "There was no work for %g s (max_idle_time): this crawl reads its feed no more", self._max_idle
-                )
-                return
-            else:
+            if self._is_idle_for_long():
+                break
+            if not self._waiting or self._is_leaving:
                 await asyncio.sleep(pause)
                 pause = PAUSE[0] if self._open else min(PAUSE[1], pause * 2)
-            while self._waiting:
+                continue
+            pause = PAUSE[0]
+            while self._waiting and not self._is_leaving:
                 fed = self._waiting.popleft()
                 for request in self._requests_of(fed):
                     yield request
-                    if self._has_to_leave():
-                        return
                 fed.is_passed_on = True
+        logger.info("There was no work for %g s (max_idle_time): this crawl reads its feed no more", self._max_idle)
 
     async def leave(self) -> None:
         """Settle what is in the backlog, give back what is untouched; the session is open, what arrived is pushed.
@@ -117,6 +115,8 @@ class Reader:
                 if self._feed is not None:
                     await self._give_back(self._feed)
         except (StoreError, TimeoutError) as error:
+            if not self._open:
+                return
             logger.warning(
                 "%d entries of the feed could not be settled (%s): the next crawl that reads it takes them over",
                 len(self._open), str(error) or "no answer in time",
@@ -152,7 +152,7 @@ class Reader:
         self._await(sid, taken.entries)
         if taken.held > sum(fed.reader == sid for fed in self._open.values()):
             self._await(sid, await feed.taken_by(sid))
-        if time.monotonic() - self._looked_at > ROUND:
+        if time.monotonic() - self._looked_at > ROUND or self._is_idle_for_long():
             self._looked_at = time.monotonic()
             others = [reader for reader in taken.readers if reader != sid]
             await self._inherit(feed, others)
@@ -187,11 +187,8 @@ class Reader:
         if self._max_idle and (others or self._open or await self._sessions.have_work()):
             self._worked_at = time.monotonic()
 
-    def _has_to_leave(self) -> bool:
-        return self._is_leaving
-
     def _is_idle_for_long(self) -> bool:
-        return bool(self._max_idle) and time.monotonic() - self._worked_at >= self._max_idle
+        return not self._is_leaving and bool(self._max_idle) and time.monotonic() - self._worked_at >= self._max_idle
 
     # from entry to requests
 

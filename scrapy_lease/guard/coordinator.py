@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from copy import copy
 from typing import Self
 from weakref import WeakKeyDictionary
@@ -26,12 +27,14 @@ from scrapy_lease.backlog.lanes import Ask
 from scrapy_lease.guard.claimant import Claimant
 from scrapy_lease.guard.foreign import Foreign, known_of
 from scrapy_lease.guard.rooms import Rooms
+from scrapy_lease.leases.items import Hold
 from scrapy_lease.meta import drop_record
 from scrapy_lease.runtime import Runtime
 from scrapy_lease.scheduler.ahead import Candidate
+from scrapy_lease.scheduler.core import LeaseScheduler
 from scrapy_lease.scheduler.intake import Arrival, Identity
 from scrapy_lease.scheduler.local import OCCURRENCE, LocalScheduler
-from scrapy_lease.store.scripts import Answer, Claim, Entry
+from scrapy_lease.store.scripts import Answer, Claim, Entry, Grant
 
 #: Seconds between looks whether the crawl is closing, for those that wait in the downloader.
 LOOK = 0.1
@@ -126,6 +129,9 @@ class Guard(LocalScheduler):
     # what the backlog asks
 
     def asking(self, limit: int) -> list[Ask]:
+        asks = LeaseScheduler.asking(self, limit)
+        if asks or self._unsafe.is_alone():
+            return asks
         standing = self._backlog.standing
         if standing is not None and (standing.paused or standing.grace):
             # Unasked they wait in the downloader, so that the engine takes no more out of the scheduler.
@@ -133,6 +139,13 @@ class Guard(LocalScheduler):
         if self._is_draining or self._ending.is_closing or self._runtime.is_leaving():
             return []
         return self._ahead.ask(limit, {}, limit)
+
+    def granted(self, grants: Sequence[Grant]) -> None:
+        for grant in grants:
+            candidate = self._ahead.drop(grant.digest)
+            if isinstance(candidate, Claimant):
+                candidate.let(False)
+        super().granted(grants)
 
     # inside
 
@@ -162,6 +175,10 @@ class Guard(LocalScheduler):
                 if (hold := self._tries.hold_of(request)) is not None:
                     hold.progress = time.monotonic()
 
+    def _taken(self, candidate: Candidate) -> None:
+        if isinstance(candidate, Claimant):
+            candidate.let(False)
+
     def _accept(self, arrival: Arrival, identity: Identity) -> bool:
         """Put a request into the scheduler; what continues the page that led to it never comes here."""
         request, parent, occurrence, page = arrival
@@ -175,7 +192,7 @@ class Guard(LocalScheduler):
         return True
 
     def _candidate(self, request: Request, identity: Identity, times: int) -> Candidate | None:
-        if identity.mark == "none":
+        if identity.mark == "none" or self._is_shadow(identity.digest):
             claimant = Claimant(request, Entry(identity.digest, "", 0, b"", "none"))
             self._tries.entered(request, None)
             claimant.let(True)
@@ -185,17 +202,17 @@ class Guard(LocalScheduler):
             return None
         return Claimant(request, self._intake.entry(request, identity), times)
 
-    def _answered(self, candidate: Candidate, claim: Claim) -> bool:
+    def _answered(self, candidate: Candidate, claim: Claim, is_open: bool) -> bool:
         if not isinstance(candidate, Claimant) or not candidate.is_waiting:
-            return super()._answered(candidate, claim)
-        hold = None
+            return super()._answered(candidate, claim, is_open)
+        hold: Hold | None = None
         if claim.answer is Answer.GRANTED and not self._marks_first:
             hold = self._hold(candidate.entry, claim)
         elif claim.answer is Answer.LEADS:
             hold = self._first_look(candidate)
         if hold is None:
             candidate.let(False)
-            return super()._answered(candidate, claim)
+            return super()._answered(candidate, claim, is_open)
         self._ahead.drop(hold.digest)
         self._tries.entered(candidate.request, hold)
         candidate.let(True)

@@ -55,7 +55,7 @@ class Foreign:
         :returns: nothing: whether it outlives the process is not known, nor what the process before saw.
         :raises SettingsError: the object takes no attributes.
         """
-        scheduler = self._crawler.engine.scheduler
+        scheduler: Any = self._crawler.engine.scheduler
         self.put, self.take_out = scheduler.enqueue_request, scheduler.next_request
         try:
             self._own = {name: call for name, call in vars(scheduler).items() if name in _LED}

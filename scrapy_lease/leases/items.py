@@ -25,6 +25,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
+from itertools import islice
 from typing import Any
 
 
@@ -167,6 +168,10 @@ class Ledger:
     def leased(self) -> list[Hold]:
         """The holds that the store knows of."""
         return [hold for hold in self._holds.values() if hold.fence]
+
+    def unleased(self, limit: int) -> list[Hold]:
+        """Return up to *limit* holds that the store knows nothing of, those held longest."""
+        return list(islice((hold for hold in self._holds.values() if not hold.fence), limit))
 
     def child_queued(self, hold: Hold) -> None:
         """A response of the item led to another request: the item is not done before that one is safe."""

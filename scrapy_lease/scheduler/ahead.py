@@ -172,10 +172,10 @@ class Ahead:
             heapq.heappush(self._new, place)
         return asks
 
-    def drop(self, digest: bytes) -> bool:
-        """Forget the candidate of an item; False: there is none."""
+    def drop(self, digest: bytes) -> Candidate | None:
+        """Forget the candidate of an item and return it; None: there is none."""
         self._aside.pop(digest, None)
-        return self._all.pop(digest, None) is not None
+        return self._all.pop(digest, None)
 
     def add(self, candidate: Candidate, wait: float | None) -> None:
         """Ask for *candidate*, which this process had, again: see `put_aside`."""

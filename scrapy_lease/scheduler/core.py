@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Sequence
 from math import ceil
-from typing import Self
+from typing import ClassVar, Self
 
 from scrapy import Request, Spider
 from scrapy.core.scheduler import BaseScheduler
@@ -36,7 +36,7 @@ from scrapy_lease.scheduler.narrator import Narrator
 from scrapy_lease.scheduler.slots import Slots
 from scrapy_lease.scheduler.start import Start
 from scrapy_lease.scheduler.tries import Tries
-from scrapy_lease.scheduler.unsafe import Unsafe
+from scrapy_lease.scheduler.unsafe import Source, Unsafe
 from scrapy_lease.store.scripts import Claim, Grant, Standing
 
 logger = logging.getLogger(__name__)
@@ -47,6 +47,9 @@ FAR = 0.01
 
 class LeaseScheduler(BaseScheduler):
     """See the module's docstring."""
+
+    #: Can it fetch items without a lease, as LEASE_ROLLOUT says?
+    can_leave_out: ClassVar = False
 
     def __init__(self, crawler: Crawler, runtime: Runtime) -> None:
         settings = runtime.settings
@@ -66,8 +69,13 @@ class LeaseScheduler(BaseScheduler):
         self._tries.intake = self._intake
         self.start = self._make_start(crawler, runtime)
         self._ending = Ending(crawler, runtime, settings.queue_idle, lambda: self.start.was_over)
-        self._discovered = Discovered(self._intake, self._ledger, runtime.stats, lambda: self._backlog.unanswered)
-        self._unsafe = self._make_unsafe(runtime)
+        self._discovered = Discovered(
+            self._intake, self._ledger, runtime.stats, lambda: self._backlog.unanswered,
+            lambda: self._sizes()[0] // runtime.session.live,
+        )  # fmt: skip
+        self._unsafe = self._make_unsafe(
+            self._discovered, "the pages that led to them are not done, and whoever takes those over finds them again"
+        )
         self._backlog: RedisBacklog
         self._window_size = runtime.settings.window
         self._is_starving = True
@@ -84,6 +92,11 @@ class LeaseScheduler(BaseScheduler):
                 "SCHEDULER is scrapy_lease.scheduler.LeaseScheduler, but scrapy_lease.extension.LeaseExtension is not "
                 'among the EXTENSIONS; set ADDONS = {"scrapy_lease.Addon": 500}, which puts every part in its place'
             )
+        if runtime.settings.rollout < 1 and not cls.can_leave_out:
+            logger.warning(
+                "LEASE_ROLLOUT = %g: the shared backlog leases every item, whatever the share; to lease only a share "
+                "of them, set LEASE_QUEUE = 'local', or keep another SCHEDULER", runtime.settings.rollout,
+            )  # fmt: skip
         return cls(crawler, runtime)
 
     def __repr__(self) -> str:
@@ -144,14 +157,14 @@ class LeaseScheduler(BaseScheduler):
 
     def pushed(self, outgoing: Outgoing, reply: str) -> None:
         self._runtime.stats.count("queue/pushed" if reply == "+" else "items/duplicate")
-        if self._unsafe.is_on and outgoing.entry.mark != "none":
-            self._discovered.know(outgoing.entry.digest)
+        if self._unsafe.is_on:
+            self._discovered.pushed(outgoing.entry, is_new=reply == "+")
         if outgoing.parent is not None:
             self._ledger.child_safe(outgoing.parent)
 
     def granted(self, grants: Sequence[Grant]) -> None:
-        for grant in grants if self._unsafe.is_on else ():
-            self._discovered.know(grant.digest)
+        if self._unsafe.is_on:
+            self._discovered.granted(grants)
         self._tries.granted(self._unsafe.granted(grants))
         if len(self._tries.window) <= self._low():
             self._backlog.refill()
@@ -204,12 +217,12 @@ class LeaseScheduler(BaseScheduler):
             self._sizes,
         )  # fmt: skip
 
-    def _make_unsafe(self, runtime: Runtime) -> Unsafe:
+    def _make_unsafe(self, source: Source, fate: str) -> Unsafe:
         return Unsafe(
-            runtime, self._ledger, self._tries, self._discovered,
+            self._runtime, self._ledger, self._tries, source,
             wanted=lambda: LeaseScheduler.wanted(self), standing=lambda: self._backlog.standing,
             wake=lambda: self._backlog.wake(), engine=self._ending.wake_engine,
-            fate="the pages that led to them are not done: whoever takes those over finds them again",
+            fate=fate,
         )  # fmt: skip
 
     async def _open(self) -> None:

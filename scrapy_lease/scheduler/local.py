@@ -29,12 +29,15 @@ from scrapy.crawler import Crawler
 from scrapy_lease.backlog.lanes import Ask, Outgoing
 from scrapy_lease.exceptions import PayloadError
 from scrapy_lease.leases.items import Hold, Look, Settled
+from scrapy_lease.meta import is_enforced
 from scrapy_lease.runtime import Runtime
 from scrapy_lease.scheduler.ahead import Ahead, Candidate, own_order
 from scrapy_lease.scheduler.core import LeaseScheduler
 from scrapy_lease.scheduler.intake import Arrival, Identity
 from scrapy_lease.scheduler.own_queue import HostQueue, Known, OwnQueue
 from scrapy_lease.scheduler.start import Start
+from scrapy_lease.scheduler.unasked import Unasked
+from scrapy_lease.scheduler.unsafe import Found
 from scrapy_lease.store.scripts import Answer, Claim, Entry, Grant, Standing
 
 logger = logging.getLogger(__name__)
@@ -46,11 +49,17 @@ OCCURRENCE = "_lease_start"
 class LocalScheduler(LeaseScheduler):
     """See the module's docstring."""
 
+    can_leave_out = True
+
     def __init__(self, crawler: Crawler, runtime: Runtime) -> None:
         super().__init__(crawler, runtime)
         self._crawler = crawler
         self._queue = self._make_queue(crawler)
         self._ahead = Ahead(self._queue, self._consider, self._window_size, self._order)
+        self._unsafe = self._make_unsafe(
+            Unasked(self._ahead, self._passes, self._taken, lambda hold: self._ask_again(hold, None)),
+            "they are this node's own, and in its JOBDIR, if it has one",
+        )
         #: Digests (first 8 bytes) of pages that led on and were fetched here.
         self._led: set[int] = set()
         self._skips = runtime.settings.on_contended == "skip"
@@ -79,17 +88,23 @@ class LocalScheduler(LeaseScheduler):
     # what the backlog asks and tells
 
     def outgoing(self, limit: int) -> list[Outgoing]:
-        return []
+        return self._unsafe.outgoing(limit)
 
     def asking(self, limit: int) -> list[Ask]:
+        asks = super().asking(limit)
+        if asks or self._unsafe.is_alone():
+            return asks
         if self._is_draining or self._ending.is_closing or (self._backlog.standing and self._backlog.standing.paused):
             return []
         self._ahead.fill()
-        self._asked = self._ahead.ask(*self._tries.window.wanted(), limit)
+        self._asked = [ask for ask in self._ahead.ask(*self._tries.window.wanted(), limit) if not self._passes(ask)]
         return self._asked
 
     def claimed(self, asks: Sequence[Ask], claims: Sequence[Claim]) -> None:
         self._asked = []
+        if isinstance(asks[0], Found):
+            super().claimed(asks, claims)
+            return
         if self._ending.is_closing:
             # What was asked for is in the queue again, and what was granted goes back with the session.
             return
@@ -276,6 +291,26 @@ class LocalScheduler(LeaseScheduler):
             entry.digest, claim.fence, self._runtime.session.epoch, entry.slot, entry.mark, entry.payload,
             claim.attempts, claim.deaths,
         )  # fmt: skip
+
+    def _passes(self, ask: Ask) -> bool:
+        """Put the candidate of an item outside of LEASE_ROLLOUT into the window; False: it is to be leased."""
+        if not self._is_shadow(ask.entry.digest):
+            return False
+        candidate = self._ahead.drop(ask.entry.digest)
+        if candidate is not None:
+            self._tries.keep(candidate.request, None)
+            self._ending.wake_engine()
+        return True
+
+    def _is_shadow(self, digest: bytes) -> bool:
+        """Is this item fetched without a lease, because LEASE_ROLLOUT leaves it out? Then it is counted."""
+        if is_enforced(digest, self._runtime.settings.rollout):
+            return False
+        self._runtime.stats.count("items/shadow")
+        return True
+
+    def _taken(self, candidate: Candidate) -> None:
+        """The store is away, and *candidate* goes into the window without having been asked for."""
 
     def _ask_again(self, hold: Hold, wait: float | None) -> None:
         """Another may end this item now; whether it led on shows only to who asks for it by name."""

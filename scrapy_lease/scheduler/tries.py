@@ -26,7 +26,7 @@ from scrapy_lease.payload import Codec
 from scrapy_lease.runtime import Runtime
 from scrapy_lease.scheduler.intake import Intake
 from scrapy_lease.scheduler.slots import Slots
-from scrapy_lease.store.scripts import Entry, Grant
+from scrapy_lease.store.scripts import Grant
 
 logger = logging.getLogger(__name__)
 

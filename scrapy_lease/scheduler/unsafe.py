@@ -12,8 +12,8 @@ answer                      what becomes of the item
 ==========================  ===================================================================================
 granted                     it has its fence, and is settled when it is over
 contended                   in the grace of a server that restarted, or while the job is paused: asked again;
-                            else another session has it: dropped here, and pushed in case it is free by now
-waiting, over, led on       dropped here: the store answers for it
+                            else another session has it: given up here
+waiting, over, led on       given up here: the store answers for it
 ==========================  ===================================================================================
 
 What it cannot do: keep two nodes from fetching one page meanwhile.
@@ -70,8 +70,11 @@ class Source(Protocol):
     def unleased(self, free: int, rooms: dict[str, int]) -> list[Found]:
         """Take up to *free* requests, of each download slot in *rooms* no more than that."""
 
-    def kept(self) -> list[Outgoing]:
-        """Take what was found and is to be pushed instead."""
+    def kept(self, everything: bool) -> list[Outgoing]:
+        """Take what was found and is to be pushed instead; *everything*: also what the store had before it went."""
+
+    def given_up(self, found: Found, answer: Answer) -> Outgoing | None:
+        """An item that was granted here is another's, or over; return what is to be pushed all the same."""
 
 
 class Unsafe:
@@ -80,7 +83,7 @@ class Unsafe:
     :param wanted: how many requests the window lacks, and the room of each download slot that has some.
     :param standing: how the run stood when the store was heard last.
     :param wake: lets the backlog make a turn, once it makes turns; *engine*: lets the engine ask for requests.
-    :param fate: what becomes of what the store was not told when the crawl ends, for the log.
+    :param fate: what becomes of requests of which the store was not told when the crawl ends, for the log.
     """
 
     def __init__(
@@ -102,10 +105,14 @@ class Unsafe:
         self._unclaimed: dict[bytes, Found] = {}
         self._pushes: deque[Outgoing] = deque()
         self._again = 0.0
+        #: Of the session that was open when the store went.
+        self._epoch = 0
         self._task: asyncio.Task[None] | None = None
         #: Since the store went: items granted here; of those, leased since, and others' as well; is that to be told?
         self._granted = self._claimed = self._elsewhere = 0
         self._is_to_tell = False
+        #: Items of which the store will not hear that they were fetched.
+        self._fetched = 0
 
     def __repr__(self) -> str:
         state = "alone" if self._is_alone else "leased"
@@ -143,7 +150,8 @@ class Unsafe:
 
     def asking(self, limit: int) -> list[Ask]:
         """Return up to *limit* items that are to be claimed."""
-        if not self._unclaimed or self.is_alone() or time.monotonic() < self._again:
+        is_away = self.is_alone() and self._runtime.availability.down_since is not None
+        if not self._unclaimed or is_away or time.monotonic() < self._again:
             return []
         asks: list[Ask] = []
         for found in islice(self._unclaimed.values(), limit):
@@ -174,29 +182,34 @@ class Unsafe:
                 others.append(grant)
             else:
                 self._leased(found, grant.fence, grant.attempts, grant.deaths)
+        if not self._unclaimed:
+            self._tell()
         return others
 
     def leave(self) -> None:
-        """The crawl ends: push what the store does not know, as far as it answers; what is under way is void."""
+        """The crawl ends: push what was not fetched, as far as the store answers; what is under way is void."""
         if self._task is None:
             return
         self._task.cancel()
         self._task = None
         self._is_alone = False
-        self._pushes += self._source.kept()
-        done = 0
+        self._pushes += self._source.kept(everything=False)
         for found in list(self._unclaimed.values()):
-            done += found.hold.is_over
+            hold = found.hold
             self._drop(found)
-            self._pushes.append(Outgoing(found.entry, found.parent))
-        self._elsewhere, self._granted = 0, done
+            if hold.is_over and hold.has_ended_well:
+                self._fetched += 1
+                self._safe(found)
+            else:
+                self._pushes.append(Outgoing(found.entry, found.parent))
 
     def abandoned(self, here: int) -> None:
         """The store did not answer to the end; *here*: requests that the engine gave and that were not pushed."""
-        if self.is_on and self._pushes:
+        if self.is_on and (self._pushes or self._fetched):
             logger.warning(
-                "The store was away when this crawl ended: it does not know of %d requests found meanwhile, %d of them "
-                "fetched; %s", len(self._pushes) + here, self._granted, self._fate,
+                "The store was away when this crawl ended, and knows nothing of what it did meanwhile: %d items were "
+                "fetched; %d requests were found and not fetched: %s",
+                self._fetched, len(self._pushes) + here, self._fate,
             )  # fmt: skip
 
     # when
@@ -215,6 +228,7 @@ class Unsafe:
 
     def _begin(self) -> None:
         self._is_alone = self._is_to_tell = True
+        self._epoch = self._runtime.session.epoch
         logger.warning(
             "The store %s does not answer: this crawl goes on without leases (LEASE_ON_STORE_DOWN = 'unsafe_local'); "
             "what it fetches now others may fetch too", self._runtime.shown,
@@ -222,7 +236,8 @@ class Unsafe:
 
     def _end(self) -> None:
         self._is_alone = False
-        self._pushes += self._source.kept()
+        # A store in which the session is gone may have lost the rest as well.
+        self._pushes += self._source.kept(everything=self._epoch != self._runtime.session.epoch)
         self._again = 0.0
         if not self._unclaimed:
             self._tell()
@@ -281,8 +296,9 @@ class Unsafe:
         else:
             self._runtime.stats.count("items/duplicate")
         self._drop(found)
-        if claim.answer is Answer.CONTENDED:
-            self._pushes.append(Outgoing(found.entry, found.parent))
+        push = self._source.given_up(found, claim.answer)
+        if push is not None:
+            self._pushes.append(push)
         else:
             self._safe(found)
 

@@ -173,7 +173,7 @@ class ItemSettings(_Section):
     )
     on_contended: Literal["wait", "skip"] = _setting(
         "wait",
-        "With `LEASE_QUEUE = \"local\"`, an item that another live session holds is (`wait`) kept aside, taken over if "
+        'With `LEASE_QUEUE = "local"`, an item that another live session holds is (`wait`) kept aside, taken over if '
         "the holder dies and dropped when it is done, or (`skip`) dropped at once.",
         allowed='"wait" or "skip"',
     )

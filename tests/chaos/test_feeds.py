@@ -200,3 +200,21 @@ def test_two_stores_and_one_feed(
     shop.wait(nodes)
     assert Counter(paths_of(shop.hits("/product/"))) == Counter(shop.expected)
     assert until(lambda: left_behind(client) == [], 5)
+
+
+def test_a_reader_is_asked_to_leave(fleet: Callable[..., Fleet], server: Server) -> None:
+    """SIGTERM to the node that reads: another reads on, each page is fetched once or was cut off, no key is left."""
+    shop, client = fleet(products=400, latency=0.03), server.client()
+    settings = {"LEASE_START_AHEAD": 20, "CONCURRENT_REQUESTS": 8}
+    nodes = [crawl_feed(shop, f"n{number}", settings=settings) for number in range(2)]
+    for node in nodes:
+        node.wait_for("Spider opened")
+    feed(client, "list", *urls(shop))
+    shop.wait_for_hits(40)
+    reader = server.client().hget("{scrapybot:0}:job:shop:start", "reader").decode()
+    leaving = next(node for node in nodes if f"Session {reader} " in node.log)
+    leaving.terminate()
+    shop.wait(nodes)
+    assert set(paths_of(items_of(shop))) == set(shop.expected)
+    assert max(Counter(paths_of(items_of(shop))).values()) == 1
+    assert left_behind(client) == []

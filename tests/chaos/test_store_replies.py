@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from hashlib import blake2b
 from typing import Any, TypeVar
 
@@ -16,15 +16,15 @@ from scrapy_lease.leases.session import Session
 from scrapy_lease.store.calls import Script
 from scrapy_lease.store.client import Channel
 from scrapy_lease.store.keys import Namespace, Scope
-from scrapy_lease.store.scripts import Entry, Grant, Scripts, Settlement
+from scrapy_lease.store.scripts import Answer, Entry, Grant, Scripts, Settlement
 from scrapy_lease.store.server import StoreStats
 from tests.helpers.fleet import Fleet
 from tests.helpers.relay import Relay
 from tests.helpers.servers import Server
 
 LONG = os.environ.get("SCRAPY_LEASE_TEST_LONG") == "1"
-VERBS = ("open", "beat", "push", "lease", "settle", "report", "reclaim", "close", "start")
-ITEMS, WANT = 24, 5
+VERBS = ("open", "beat", "push", "claim", "lease", "settle", "report", "reclaim", "close", "start")
+ITEMS, NAMED, WANT = 24, 8, 5
 
 T = TypeVar("T")
 
@@ -67,12 +67,31 @@ class Worker:
         """Read "start()", if it is this worker's turn."""
         sid = self.session.sid
         answer = await self.sure(lambda: self.scripts.start(sid, "claim", "one"))
-        for first in range(0, ITEMS if answer == "yours" else 0, 8):
-            entries = [Entry(digest(i), "slot", 0, b"%d" % i, "auto") for i in range(first, first + 8)]
+        for first in range(0, ITEMS - NAMED if answer == "yours" else 0, 8):
+            entries = self.entries(range(first, first + 8))
             sid, n = self.numbered("push")
             reply = await self.sure(lambda sid=sid, n=n, entries=entries: self.scripts.push(sid, n, entries))
             assert reply == "+" * 8
+        await self.claim(range(ITEMS - NAMED, ITEMS), 3)
         await self.has_produced()
+
+    @staticmethod
+    def entries(numbers: Iterable[int]) -> list[Entry]:
+        return [Entry(digest(i), "slot", 0, b"%d" % i, "auto") for i in numbers]
+
+    async def claim(self, numbers: range, at_once: int) -> None:
+        """Lease items by name, some at once, and settle them."""
+        for first in numbers[::at_once]:
+            entries = self.entries(i for i in range(first, first + at_once) if i in numbers)
+            sid, n = self.numbered("claim")
+            claims = await self.sure(lambda sid=sid, n=n, entries=entries: self.scripts.claim(sid, n, entries))
+            assert {claim.answer for claim in claims} == {Answer.GRANTED}
+            granted = [
+                Grant(e.digest, claim.fence, 0, 0, e.slot, e.mark, e.payload)
+                for e, claim in zip(entries, claims, strict=True)
+            ]
+            self.granted += granted
+            await self.settle(granted, "done", "leads", 1)
 
     async def has_produced(self) -> None:
         await self.sure(lambda: self.scripts.start(self.session.sid, "finish", "one"))
@@ -162,7 +181,7 @@ def test_a_reply_of_each_verb(server: Server, relay: Relay, verb: str) -> None:
         asyncio.run(worker.work())
         assert how_it_ended(server, scope) == {"left": 0, "held": 0, "done": ITEMS, "accepted": ITEMS, "failed": 0}
         assert worker.refused == 0
-        assert len({grant.fence for grant in worker.granted}) == len(worker.granted)
+        assert len({(grant.digest, grant.fence) for grant in worker.granted}) == len(worker.granted)
     assert k > 1, f"{verb} was never called"
 
 
@@ -170,14 +189,17 @@ IN_A_CRAWL = ["beat", "push", "lease", "settle", "reclaim", "close", "start"]
 EACH = [([verb], [k]) for verb in IN_A_CRAWL for k in range(1, 9)]
 
 
+@pytest.mark.parametrize("queue", ["redis", "local"])
 @pytest.mark.parametrize(("verbs", "ks"), [(IN_A_CRAWL, [1, 2, 4]), *(EACH if LONG else [])], ids=str)
 def test_replies_in_a_crawl(
-    fleet: Callable[..., Fleet], server: Server, relay: Relay, verbs: list[str], ks: list[int]
+    fleet: Callable[..., Fleet], server: Server, relay: Relay, verbs: list[str], ks: list[int], queue: str
 ) -> None:
     """A crawl whose replies get lost loses nothing else: it drains, and fetches each page once."""
     shop = fleet(products=40, latency=0.05)
+    asks = {"redis": "push", "local": "claim"}[queue]
+    verbs = [asks if verb == "push" else verb for verb in verbs]
     orders = [relay.swallow(k, sha(verb)) for verb in verbs for k in ks]
-    node = shop.crawl("a", url=relay.url, per_page=7)
+    node = shop.crawl("a", url=relay.url, per_page=7, settings={"LEASE_QUEUE": queue})
     shop.wait(timeout=25)
     assert all(order.is_done for order in orders[:: len(ks)]) or ks > [1]
     verdict = shop.verdict()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import pytest
 
@@ -24,6 +24,12 @@ BEGAN, RECONCILED = "goes on without leases", "knows again what this crawl did w
 def start(shop: Fleet, *names: str, per_page: int = 10, settings: Mapping[str, str] = {}) -> list[Node]:
     """Nodes that go on when the store is away; each list page leads to a few products and the next list."""
     return [shop.crawl(name, settings={**SLOW, **settings}, per_page=per_page) for name in names]
+
+
+def start_empty(server: Server) -> None:
+    """Another server takes the place of the one that was killed."""
+    shutil.rmtree(server.directory / "appendonlydir")
+    server.start()
 
 
 def fetched_between(shop: Fleet, began: float, ended: float, node: str = "") -> int:
@@ -51,10 +57,10 @@ def judge(shop: Fleet, nodes: list[Node], away: Outage) -> None:
         assert node.stats["finish_reason"] == "finished"
 
 
-def is_complete(shop: Fleet, url: str) -> None:
+def is_complete(shop: Fleet, url: str, settings: Mapping[str, str] = {}) -> None:
     """A second crawl finds everything done: the store knows of all that was fetched without it."""
     before = len(shop.hits("/product/"))
-    again = shop.crawl("again", url=url, per_page=10)
+    again = shop.crawl("again", url=url, settings=settings, per_page=10)
     shop.wait([again], timeout=30)
     assert len(shop.hits("/product/")) == before
 
@@ -88,3 +94,112 @@ def test_a_single_node_fetches_nothing_twice(fleet: Callable[..., Fleet], own_se
     judge(shop, nodes, away)
     assert not shop.verdict().twice
     is_complete(shop, own_server.url)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("queue", [{"LEASE_QUEUE": "local"}, {"SCHEDULER": "scrapy.core.scheduler.Scheduler"}])
+def test_hosts_with_queues_of_their_own_go_on(
+    fleet: Callable[..., Fleet], own_server: Server, queue: dict[str, str]
+) -> None:
+    """What a host comes across meanwhile it fetches without a lease, and claims it when the store is back."""
+    shop = fleet(url=own_server.url, products=300, latency=0.3)
+    nodes = start(shop, "a", "b", settings=queue)
+    shop.wait_for_hits(40)
+    with outage(own_server.kill, own_server.start, 6) as away:
+        pass
+    shop.wait(nodes, timeout=60)
+    judge(shop, nodes, away)
+    is_complete(shop, own_server.url, queue)
+
+
+@pytest.mark.slow
+def test_the_store_comes_back_empty(fleet: Callable[..., Fleet], own_server: Server) -> None:
+    """What the node held, had found and had pushed lately is in the backlog again, and fetched once."""
+    shop = fleet(url=own_server.url, products=200, latency=0.3)
+    (node,) = start(shop, "a")
+    shop.wait_for_hits(40)
+    with outage(own_server.kill, lambda: start_empty(own_server), 4):
+        pass
+    shop.wait([node], timeout=60)
+    assert "came back empty" in node.log
+    verdict = shop.verdict()
+    assert not verdict.lost
+    assert sorted(set(shop.stored())) == sorted(shop.expected)
+    # The session is gone with the store: what was under way under it counts no more.
+    assert len(verdict.twice) <= 8
+
+
+@pytest.mark.slow
+def test_a_node_that_alone_is_cut_off(fleet: Callable[..., Fleet], own_server: Server, own_relay: Relay) -> None:
+    """Others take over what it held meanwhile; what it fetched too is known as such, and stored once."""
+    shop = fleet(url=own_server.url, products=300, latency=0.3)
+    (cut,) = start(shop, "cut", settings={"LEASE_REDIS_URL": own_relay.url})
+    (other,) = start(shop, "other")
+    until(lambda: all(fetched_between(shop, 0, time.monotonic(), name) > 20 for name in ("cut", "other")))
+    with outage(own_relay.cut, own_relay.restore, 6) as away:
+        pass
+    shop.wait(timeout=60)
+    assert cut.log.count("was lost; this crawl goes on as") == 1
+    assert BEGAN not in other.log
+    assert fetched_between(shop, away.began + 2, away.began + 6, "cut") > 4
+    verdict = shop.verdict()
+    assert not verdict.lost
+    assert sorted(shop.stored()) == sorted(shop.expected)
+    assert cut.log.count(RECONCILED) == 1
+    is_complete(shop, own_server.url)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("queue", [{}, {"LEASE_QUEUE": "local"}], ids=["redis", "local"])
+def test_a_node_leaves_while_it_goes_on(fleet: Callable[..., Fleet], own_server: Server, queue: dict[str, str]) -> None:
+    """SIGTERM ends it within 15 s; it says what the store does not know, and the next crawl fetches all the rest."""
+    shop = fleet(url=own_server.url, products=200, latency=0.3)
+    (node,) = start(shop, "a", settings=queue)
+    shop.wait_for_hits(40)
+    own_server.kill()
+    node.wait_for(BEGAN)
+    time.sleep(2)
+    node.terminate()
+    shop.wait([node], timeout=15)
+    assert node.stats["finish_reason"] == "shutdown"
+    assert node.log.count("The store was away when this crawl ended, and knows nothing of what it did meanwhile") == 1
+    assert "Traceback" not in node.log
+    own_server.start()
+    (heir,) = start(shop, "heir", settings=queue)
+    shop.wait([heir], timeout=60)
+    assert not shop.verdict().lost
+    assert sorted(set(shop.stored())) == sorted(shop.expected)
+
+
+@pytest.mark.slow
+def test_the_store_is_away_for_too_long(fleet: Callable[..., Fleet], own_server: Server) -> None:
+    """LEASE_STORE_DOWN_TIMEOUT holds for a crawl that goes on, too."""
+    shop = fleet(url=own_server.url, products=200, latency=0.3)
+    (node,) = start(shop, "a", settings={"LEASE_STORE_DOWN_TIMEOUT": "3"})
+    shop.wait_for_hits(20)
+    own_server.kill()
+    shop.wait([node], timeout=15)
+    assert BEGAN in node.log
+    assert node.stats["finish_reason"] == "lease_store_unavailable"
+
+
+def test_at_start_it_refuses(fleet: Callable[..., Fleet], own_server: Server) -> None:
+    """Nobody begins without the store: what the crawl is to go on with it has not been told yet."""
+    own_server.kill()
+    shop = fleet(url=own_server.url, products=10)
+    (node,) = start(shop, "a")
+    assert node.wait(20) == 1
+    assert not shop.hits()
+
+
+def test_a_short_absence_is_waited_for(fleet: Callable[..., Fleet], own_server: Server) -> None:
+    """A server that is back within half a second was not away: nothing is fetched without a lease."""
+    shop = fleet(url=own_server.url, products=100, latency=0.2)
+    nodes = start(shop, "a", "b")
+    shop.wait_for_hits(20)
+    with outage(own_server.kill, own_server.start, 0.3):
+        pass
+    shop.wait(nodes, timeout=40)
+    assert not any(BEGAN in node.log for node in nodes)
+    assert not shop.verdict().twice
+    assert not shop.verdict().lost

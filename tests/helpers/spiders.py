@@ -11,6 +11,7 @@ import os
 import textwrap
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import msgspec
@@ -41,6 +42,9 @@ from scrapy.http import JsonRequest
 
 from tests.helpers.spiders import ItemLog, ShopSpider
 """
+
+#: A test makes this file when the nodes of a crawl may begin.
+ALL_ARE_HERE = "all-are-here"
 
 
 class ItemLog:
@@ -73,6 +77,11 @@ class ShopSpider(Spider):
 
     def page(self, path: str, **options: Any) -> Request:
         return Request(self.base + path, **options)
+
+    async def all_are_here(self) -> None:
+        """Wait until the test says that all nodes are there."""
+        while not Path(ALL_ARE_HERE).exists():
+            await asyncio.sleep(0.02)
 
     def parse(self, response: Response) -> Any:
         return {"path": response.url.removeprefix(self.base)}

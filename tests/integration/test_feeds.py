@@ -259,6 +259,8 @@ def test_a_named_run_reads_its_feed_again(fleet: Callable[..., Fleet], server: S
     [
         ({"ADDONS": "{}"}, "SCHEDULER = "),
         ({"LEASE_ENABLED": "False"}, "SCHEDULER = "),
+        ({"SCHEDULER": "scrapy.core.scheduler.Scheduler"}, "SCHEDULER = 'scrapy.core.scheduler.Scheduler'"),
+        ({"LEASE_QUEUE": "local"}, "LEASE_QUEUE = 'local'"),
         ({"REDIS_URL": "http://x"}, "REDIS_URL = 'http://x' is no URL of a server with feeds"),
         ({"REDIS_START_URLS_KEY": " "}, "REDIS_START_URLS_KEY = ' ' is no key of a feed"),
         ({"REDIS_ENCODING": "base64"}, "REDIS_ENCODING = 'base64' is no text encoding"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -9,14 +10,15 @@ from typing import Any
 import pytest
 
 from tests.helpers.fleet import Fleet, Node
-from tests.helpers.foreign import plain, scrapy_redis
+from tests.helpers.foreign import plain, scrapy_redis, together
 from tests.helpers.servers import Server
-from tests.helpers.spiders import crawl, items_of, paths_of, records_of
+from tests.helpers.spiders import ALL_ARE_HERE, crawl, items_of, paths_of, records_of
 
 Run = Callable[..., Node]
 LIST = """
     class Listed(ShopSpider):
         async def start(self):
+            await self.all_are_here()
             for number in range(1, 41):
                 yield self.page(f"/product/{number}")
     """
@@ -24,6 +26,7 @@ LIST = """
 LISTS = """
     class Lists(ShopSpider):
         async def start(self):
+            await self.all_are_here()
             yield self.page("/lists?page=1&per_page=20", callback=self.parse_list)
 
         def parse_list(self, response):
@@ -42,6 +45,7 @@ def shop(fleet: Callable[..., Fleet]) -> Fleet:
 @pytest.fixture
 def run(shop: Fleet) -> Run:
     """Crawls with one node, whose scheduler is in its memory, until it has ended by itself."""
+    (shop.folder / ALL_ARE_HERE).touch()
 
     def run(source: str, name: str = "n0", settings: dict[str, Any] | None = None, **options: Any) -> Node:
         node = crawl(shop, name, source, settings=plain(**(settings or {})), **options)
@@ -58,7 +62,7 @@ def fetched(shop: Fleet, prefix: str = "/product/") -> Counter[str]:
 
 def test_two_nodes_with_one_list_fetch_each_product_once(shop: Fleet, server: Server) -> None:
     """Each host has its own scheduler and the same list: the site sees each product once, nobody keeps a lease."""
-    nodes = [crawl(shop, name, LIST, settings=plain()) for name in ("n0", "n1")]
+    nodes = together(shop, 2, LIST, lambda: plain(CONCURRENT_REQUESTS=4))
     shop.wait(nodes)
     assert fetched(shop) == dict.fromkeys(shop.expected, 1)
     assert paths_of(items_of(shop)) == sorted(shop.expected)
@@ -73,24 +77,25 @@ def test_start_urls_count_once(shop: Fleet) -> None:
     source = """
         class Urls(ShopSpider):
             async def start(self):
+                await self.all_are_here()
                 self.start_urls = [f"{self.base}/product/{number}" for number in (*range(1, 9), 1)]
                 async for request in super().start():
                     yield request
         """
-    shop.wait([crawl(shop, name, source, settings=plain()) for name in ("n0", "n1")])
+    shop.wait(together(shop, 2, source, plain))
     assert fetched(shop) == {f"/product/{number}": 2 if number == 1 else 1 for number in range(1, 9)}
 
 
 def test_a_page_that_leads_on_is_fetched_by_each_host(shop: Fleet) -> None:
     """Lists are walked by each host, so that each discovers; what they yield counts once; products are fetched once."""
-    nodes = [crawl(shop, name, LISTS, settings=plain()) for name in ("n0", "n1")]
+    nodes = together(shop, 2, LISTS, lambda: plain(CONCURRENT_REQUESTS=4))
     shop.wait(nodes)
     assert fetched(shop) == dict.fromkeys(shop.expected, 1)
     assert {(hit.path, hit.node) for hit in shop.hits("/lists")} == {
         (f"/lists?page={page}&per_page=20", node.name) for page in (1, 2) for node in nodes
     }
     assert len(shop.hits("/lists")) == 4
-    assert paths_of(items_of(shop)) == ["list", "list", *sorted(shop.expected)]
+    assert paths_of(items_of(shop)) == [*sorted(shop.expected), "list", "list"]
 
 
 def test_a_second_crawl_fetches_what_is_new(shop: Fleet, run: Run) -> None:
@@ -114,7 +119,8 @@ def test_the_scheduler_is_left_alone(shop: Fleet, server: Server, kind: str) -> 
                 yield self.page("/product/1")
 
             def closed(self, reason):
-                self.logger.info("Left: %s", {"enqueue_request", "next_request"} & set(vars(self.crawler.engine.scheduler)))
+                ours = {"enqueue_request", "next_request"}
+                self.logger.info("Left: %s", ours & set(vars(self.crawler.engine.scheduler)))
         """, settings=settings)  # fmt: skip
     shop.wait([node])
     assert f"It is {'PlainScheduler' if kind == 'plain' else 'Scheduler'}" in node.log
@@ -140,8 +146,9 @@ def test_what_is_no_item_is_fetched_each_time(shop: Fleet, run: Run) -> None:
 
 
 def test_jobdir_resumes(shop: Fleet, server: Server) -> None:
-    """Stopped and resumed with JOBDIR: what was not fetched comes from the scheduler or from the store, nothing twice."""
+    """Stopped and resumed with JOBDIR: what was not fetched comes from the scheduler or the store, nothing twice."""
     settings = plain(JOBDIR=str(shop.folder / "job"), CONCURRENT_REQUESTS=4, DOWNLOAD_DELAY=0.05)
+    (shop.folder / ALL_ARE_HERE).touch()
     first = crawl(shop, "n0", LIST, settings=settings)
     shop.wait_for_hits(8)
     first.terminate()
@@ -154,26 +161,27 @@ def test_jobdir_resumes(shop: Fleet, server: Server) -> None:
 
 
 def test_what_was_parked_goes_back_to_the_scheduler(shop: Fleet) -> None:
-    """A node that leaves gives what others held back to its scheduler, as the items that they were."""
+    """A node that leaves gives what others hold back to its scheduler, as the items that they were."""
     source = """
         class Slow(ShopSpider):
             async def start(self):
                 for number in range(1, 5):
-                    yield self.page(f"/slow/{number}?s=4")
+                    yield self.page(f"/slow/{number}?s=30")
         """
     holder = crawl(shop, "n0", source, settings=plain())
     shop.wait_for_hits(4, "/slow/")
     settings = plain(JOBDIR=str(shop.folder / "job"))
     waiting = crawl(shop, "n1", source, settings=settings)
-    waiting.wait_for("joins run")
     waiting.wait_for("Crawled 0 pages")
-    import time
-
-    time.sleep(1.5)
+    time.sleep(1)
     waiting.terminate()
     shop.wait([waiting])
     assert waiting.stats["lease/items/contended"] == 4
+    heir = crawl(shop, "n2", "class Empty(ShopSpider):\n    start_urls = []\n", settings=settings)
+    heir.wait_for("Resuming crawl \\(4 requests scheduled\\)")
+    time.sleep(1)
+    assert len(shop.hits("/slow/")) == 4
     holder.kill()
-    shop.wait([crawl(shop, "n2", source, settings=settings)])
-    assert Counter(hit.path for hit in shop.hits("/slow/")) == {f"/slow/{number}?s=4": 2 for number in range(1, 5)}
-    assert paths_of(items_of(shop)) == [f"/slow/{number}?s=4" for number in range(1, 5)]
+    shop.wait_for_hits(8, "/slow/")
+    heir.terminate()
+    assert Counter(hit.node for hit in shop.hits("/slow/")) == {"n0": 4, "n2": 4}

@@ -18,12 +18,12 @@ KINDS = ("list", "set", "zset")
 class FeedBed:
     """A feed of one kind, into which and from which entries move."""
 
-    def __init__(self, server: Server, kind: str, name: str = "shop:start_urls") -> None:
+    def __init__(self, server: Server, kind: str, name: str = "shop:start_urls", url: str = "") -> None:
         self.client = server.client()
         self.keys = FeedKeys(name, "test", "store")
         self.kind = kind
         self._runner = asyncio.Runner()
-        self._channel = Channel(server.url, "the test's server", 10, StoreStats())
+        self._channel = Channel(url or server.url, "the test's server", 10, StoreStats())
         self._scripts = FeedScripts(self._channel, self.keys, kind)
 
     def __enter__(self) -> Self:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from scrapy_lease.exceptions import StoreRefused
 from scrapy_lease.store.keys import FeedKeys
+from tests.helpers.fleet import ROOT
 from tests.helpers.servers import Server
 from tests.lua.feed_bed import KINDS, FeedBed
 
@@ -165,3 +167,20 @@ def test_all_keys_of_a_feed_share_its_slot(name: str, tag: str) -> None:
     for key in (keys.readers, keys.failed, keys.taken("sid")):
         first = key.index("{")
         assert key[first + 1 : key.index("}", first)] == tag
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_documented_rights_are_enough(make_server: Callable[..., Server], tmp_path: Path, kind: str) -> None:
+    """A user with the rights that docs/operations.md lists for a feed takes, looks, gives back and puts aside."""
+    text = " ".join((ROOT / "docs" / "operations.md").read_text("utf-8").split())
+    rules = text.partition("the key `shop:start_urls`, `")[2].partition("`")[0]
+    users = tmp_path / "users.acl"
+    users.write_text(f"user default on nopass ~* &* +@all\nuser reader on >hush {rules}\n")
+    server = make_server(config={"aclfile": str(users)})
+    url = server.url.replace("://", "://reader:hush@")
+    with FeedBed(server, kind, url=url) as bed:
+        bed.feed(b"1", b"2", b"3")
+        first, second, third = bed.take().entries
+        assert len(bed.taken_by()) == 3
+        assert bed.settle("a", (first, "done"), (second, "failed"), (third, "back")) == 3
+    assert server.client().acl_log() == []

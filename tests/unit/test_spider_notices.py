@@ -22,10 +22,10 @@ async def new(self: Any) -> Any:
     yield None
 
 
-def notices(*bases: type, **methods: Any) -> list[str]:
+def notices(*bases: type, offers_feeds: bool = True, **methods: Any) -> list[str]:
     """The notices of a spider of these bases with these methods."""
     cls: Any = type("Made", bases, {"name": "made", "__module__": "project.spiders", **methods})
-    return list(spider_notices(cls()))
+    return list(spider_notices(cls(), offers_feeds=offers_feeds))
 
 
 @pytest.mark.parametrize("base", [Spider, CrawlSpider, RedisSpider, RedisCrawlSpider])
@@ -54,9 +54,11 @@ def test_the_class_further_down_decides() -> None:
 
 @pytest.mark.parametrize("base", [TheirSpider, TheirCrawlSpider])
 def test_a_spider_of_scrapy_redis_is_told_of_ours(base: type) -> None:
-    """It works, but what it pops is not safe; its own start_requests() is not the user's fault."""
+    """It works, but what it pops is not safe; where ours cannot be used it is the right one."""
     (notice,) = notices(base)
     assert "scrapy_lease.RedisSpider" in notice
+    assert notices(base, offers_feeds=False) == []
+    assert len(notices(base, offers_feeds=False, start_requests=old)) == 1
 
 
 def test_overrides_that_are_not_called() -> None:
