@@ -53,6 +53,8 @@ COLUMNS = (
     Column("scrapy-lease", 0, 1.00),
     Column("scrapy-lease", 2, 1.00),
     Column("scrapy-lease", 20, 0.95),
+    Column("scrapy-lease local", 0, 0.97),
+    Column("scrapy-lease local", 2, 0.97),
 )
 
 

@@ -32,8 +32,11 @@ def settings_of(system: str, redis_url: str) -> dict[str, Any]:
             "DUPEFILTER_CLASS": "scrapy_redis.dupefilter.RFPDupeFilter",
             "REDIS_URL": redis_url,
         }
+    lease = {"ADDONS": {"scrapy_lease.Addon": 500}, "LEASE_REDIS_URL": redis_url}
     if system == "scrapy-lease":
-        return {"ADDONS": {"scrapy_lease.Addon": 500}, "LEASE_REDIS_URL": redis_url}
+        return lease
+    if system == "scrapy-lease local":
+        return lease | {"LEASE_QUEUE": "local"}
     return {}
 
 

@@ -109,7 +109,10 @@ def _install(settings: BaseSettings, queue: str) -> None:
     places = [COMPONENTS]
     if has_foreign_scheduler(settings):
         places.append(GUARD)
-        logger.info("SCHEDULER = %r stays as it is: items are leased in the downloader path", settings["SCHEDULER"])
+        logger.info(
+            "SCHEDULER = %r stays as it is: items are leased in the downloader path, and LEASE_QUEUE does not apply",
+            settings["SCHEDULER"],
+        )
     else:
         settings.set("SCHEDULER", SCHEDULERS[queue], "addon")
     for name, path, order in ((n, p, o) for place in places for n, parts in place.items() for p, o in parts.items()):

@@ -34,7 +34,7 @@ from scrapy_lease.scheduler.ahead import Candidate
 from scrapy_lease.scheduler.core import LeaseScheduler
 from scrapy_lease.scheduler.intake import Arrival, Identity
 from scrapy_lease.scheduler.local import OCCURRENCE, LocalScheduler
-from scrapy_lease.store.scripts import Answer, Claim, Entry, Grant
+from scrapy_lease.store.scripts import Answer, Claim, Entry, Grant, Standing
 
 #: Seconds between looks whether the crawl is closing, for those that wait in the downloader.
 LOOK = 0.1
@@ -45,11 +45,11 @@ class Guard(LocalScheduler):
 
     def __init__(self, crawler: Crawler, runtime: Runtime) -> None:
         super().__init__(crawler, runtime)
-        self._rooms = Rooms(self._slots, self._is_reserved)
+        self._rooms = Rooms(self._slots, self._has_room)
         self._slots.on_room = self._rooms.admit
         self._marks_first = runtime.settings.on_holder_death == "park"
         self._is_accepted = True
-        self._looks: asyncio.Task[None]
+        self._looks: asyncio.Task[None] | None = None
         crawler.signals.connect(self._idle, signals.spider_idle)
 
     @classmethod
@@ -72,6 +72,8 @@ class Guard(LocalScheduler):
 
     async def detach(self) -> None:
         """Give what is aside back to the scheduler and what is leased to the store, and end the session."""
+        if self._looks is None:
+            return
         self._looks.cancel()
         await self._close("")
 
@@ -147,15 +149,26 @@ class Guard(LocalScheduler):
                 candidate.let(False)
         super().granted(grants)
 
+    def stands(self, standing: Standing) -> None:
+        super().stands(standing)
+        if self._tries.is_idle:
+            # Other nodes may have put something into the scheduler, and an idle engine asks it every 5 s only.
+            self._ending.wake_engine()
+
     # inside
 
     def _make_queue(self, crawler: Crawler) -> Foreign:
         self._foreign = Foreign(crawler, self.enqueue_request, self.next_request)
         return self._foreign
 
-    def _is_reserved(self, slot: str) -> bool:
-        """Is the room of a slot for what continues an item, which the engine can take out of the window now?"""
-        return slot in self._tries.window and not self._crawler.engine.needs_backout()
+    def _has_room(self, slot: str) -> bool:
+        """May a slot that can send take what waits in the downloader?
+
+        Not before what continues an item, if the engine can take that out of the window now. And nothing while the
+        gate is shut: behind it requests without a lease would pile up here, and the engine would take ever more.
+        """
+        is_reserved = slot in self._tries.window and not self._crawler.engine.needs_backout()
+        return self._runtime.gate.is_open and not is_reserved
 
     def _idle(self) -> None:
         if not self._ending.is_finished:
@@ -175,9 +188,11 @@ class Guard(LocalScheduler):
                 if (hold := self._tries.hold_of(request)) is not None:
                     hold.progress = time.monotonic()
 
-    def _taken(self, candidate: Candidate) -> None:
-        if isinstance(candidate, Claimant):
-            candidate.let(False)
+    def _taken(self, candidate: Candidate) -> bool:
+        if not isinstance(candidate, Claimant) or not candidate.is_waiting:
+            return False
+        candidate.let(True)
+        return True
 
     def _accept(self, arrival: Arrival, identity: Identity) -> bool:
         """Put a request into the scheduler; what continues the page that led to it never comes here."""

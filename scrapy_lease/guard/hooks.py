@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Self
 
 from scrapy import Request
 from scrapy.crawler import Crawler
 
+from scrapy_lease.exceptions import LeaseError
 from scrapy_lease.guard.coordinator import Guard
+
+logger = logging.getLogger(__name__)
 
 
 class ClaimMiddleware:
@@ -39,7 +43,11 @@ class OpenPipeline:
         return cls(Guard.of(crawler))
 
     async def open_spider(self) -> None:
-        await self._guard.attach()
+        try:
+            await self._guard.attach()
+        except LeaseError as error:
+            logger.error("%s", error)
+            raise
 
     async def close_spider(self) -> None:
         await self._guard.detach()

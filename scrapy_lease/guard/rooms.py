@@ -18,12 +18,12 @@ from scrapy_lease.scheduler.slots import Slots
 class Rooms:
     """First come, first served, slot by slot.
 
-    :param is_reserved: tells whether the room of a slot is for a request that is not in the downloader.
+    :param is_open: tells whether one of those that wait here may be sent by a slot that can.
     """
 
-    def __init__(self, slots: Slots, is_reserved: Callable[[str], bool]) -> None:
+    def __init__(self, slots: Slots, is_open: Callable[[str], bool]) -> None:
         self._slots = slots
-        self._is_reserved = is_reserved
+        self._is_open = is_open
         self._queues: dict[str, deque[tuple[Request, asyncio.Future[bool]]]] = {}
 
     def __iter__(self) -> Iterator[Request]:
@@ -35,7 +35,7 @@ class Rooms:
     async def enter(self, request: Request) -> bool:
         """Wait until *request* can be sent, and count it as handed out; False: it is let go."""
         key = self._slots.key_of(request)
-        if key not in self._queues and self._slots.can_send(key):
+        if key not in self._queues and self._slots.can_send(key) and self._is_open(key):
             self._slots.handed_out(request)
             return True
         future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
@@ -45,7 +45,7 @@ class Rooms:
     def admit(self) -> None:
         """Let in what can be sent now."""
         for key, queue in list(self._queues.items()):
-            while queue and self._slots.can_send(key) and not self._is_reserved(key):
+            while queue and self._slots.can_send(key) and self._is_open(key):
                 request, future = queue.popleft()
                 if not future.done():
                     self._slots.handed_out(request)

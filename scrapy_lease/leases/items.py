@@ -230,7 +230,7 @@ class Ledger:
             return "failed", (int(delay * 1000), self.patience.attempts, hold.reason, hold.trace)
         if hold.verdict is Verdict.BACK:
             return "back", (0,)
-        if hold.verdict is Verdict.REJECTED and not hold.leads:
+        if hold.verdict is Verdict.REJECTED and not (hold.leads and hold.mark != "none"):
             return "rejected", ("none",) if hold.mark == "none" else ()
         if hold.mark == "none":
             return "done", ("none",)

@@ -309,8 +309,9 @@ class LocalScheduler(LeaseScheduler):
         self._runtime.stats.count("items/shadow")
         return True
 
-    def _taken(self, candidate: Candidate) -> None:
-        """The store is away, and *candidate* goes into the window without having been asked for."""
+    def _taken(self, candidate: Candidate) -> bool:
+        """Fetch *candidate* without having asked for it: the store is away. True: the engine has its request."""
+        return False
 
     def _ask_again(self, hold: Hold, wait: float | None) -> None:
         """Another may end this item now; whether it led on shows only to who asks for it by name."""

@@ -149,13 +149,19 @@ class Tries:
         else:
             self._ready(hold, request)
 
-    def granted_here(self, hold: Hold, request: Request | None = None) -> bool:
-        """Hold ready an item that this process grants itself while the store is away; False: it holds it already."""
+    def granted_here(self, hold: Hold, request: Request | None = None, *, is_out: bool = False) -> bool:
+        """Hold ready an item that this process grants itself while the store is away; False: it holds it already.
+
+        :param is_out: the engine has *request*, and goes on with it.
+        """
         if not self._ledger.add(hold):
             return False
         self._stats.count("items/unsafe")
         if request is None:
             self.prepare(hold)
+        elif is_out:
+            hold.open += 1
+            self._goes_out(Try(request, hold, self._session.epoch))
         else:
             self._ready(hold, request)
         return True

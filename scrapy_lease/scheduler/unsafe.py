@@ -48,14 +48,19 @@ AGAIN = 0.5
 
 
 class Found(Ask):
-    """A request that this node came across; *parent*: the hold that is not done before it is safe."""
+    """A request that this node came across.
 
-    __slots__ = ("epoch", "hold", "parent", "request")
+    :param parent: the hold that is not done before it is safe.
+    :param is_out: the engine has *request*, and goes on with it.
+    """
 
-    def __init__(self, entry: Entry, request: Request | None, parent: Hold | None) -> None:
+    __slots__ = ("epoch", "hold", "is_out", "parent", "request")
+
+    def __init__(self, entry: Entry, request: Request | None, parent: Hold | None, is_out: bool = False) -> None:
         super().__init__(entry)
         self.request = request
         self.parent = parent
+        self.is_out = is_out
         self.hold: Hold
         #: Of the session that asks for it.
         self.epoch = 0
@@ -277,7 +282,7 @@ class Unsafe:
         found.hold = Hold(
             entry.digest, 0, self._runtime.session.epoch, entry.slot, entry.mark, entry.payload
         )  # fmt: skip
-        if self._tries.granted_here(found.hold, found.request):
+        if self._tries.granted_here(found.hold, found.request, is_out=found.is_out):
             self._unclaimed[entry.digest] = found
             self._granted += 1
         else:

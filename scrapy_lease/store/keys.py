@@ -67,6 +67,10 @@ class Namespace:
         """Return the keys of *job* (of its run named *run*); *expected_items* sizes its done set."""
         return Scope(self, job, run, max(1, expected_items // MARKS_PER_BUCKET))
 
+    def pool(self, kind: str, name: str) -> PoolKeys:
+        """Return the keys of the pool *name* of resources of a *kind* (``proxy``, ``account``)."""
+        return PoolKeys(self, kind, name)
+
 
 @dataclass(frozen=True, slots=True)
 class Scope:
@@ -100,6 +104,36 @@ class Scope:
         Bucket number and field use different halves of the 16 bytes, so together they tell more than 64 bits.
         """
         return self.bucket(int.from_bytes(digest[:8], "big") % self.buckets), digest[8:]
+
+
+#: Parts of a pool, in the order in which its scripts take them (see ``pool_take.lua`` for what each holds).
+POOL_PARTS = (
+    "meta", "resources", "free", "spotted", "resting", "leases", "held", "exits", "behind", "expiries", "rests", "benched",
+    "sites", "members", "over", "waiting", "asks", "recalls", "events",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class PoolKeys:
+    """Keys of one pool, all in one shard of its namespace."""
+
+    namespace: Namespace
+    kind: str
+    name: str
+
+    @property
+    def label(self) -> str:
+        """``kind/name``."""
+        return f"{_plain(self.kind)}/{_plain(self.name)}"
+
+    def key(self, part: str) -> str:
+        """Return the key of one of :data:`POOL_PARTS`."""
+        return f"{self.namespace.prefix}:pool:{self.label}:{part}"
+
+    def all(self, sid: str) -> list[str]:
+        """Return the keys of every pool script, for a call of session *sid*; "" for one from outside."""
+        space = self.namespace
+        return [space.clock, space.sessions, space.session(sid), *map(self.key, POOL_PARTS)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ def judge(shop: Fleet, victim: Node) -> None:
 def test_a_reader_is_killed(fleet: Callable[..., Fleet], server: Server, seed: int, mode: str) -> None:
     """lpush of 500 URLs to two nodes, one SIGKILLed at a random moment: 500 are fetched, no key is left."""
     shop, client, chance = fleet(products=500, latency=0.02), server.client(), random.Random(seed)
-    nodes = [crawl_feed(shop, f"n{number}", settings={"LEASE_START": mode}) for number in range(2)]
+    nodes = [crawl_feed(shop, f"n{number}", idle=5, settings={"LEASE_START": mode}) for number in range(2)]
     for node in nodes:
         node.wait_for("Spider opened")
     feed(client, "list", *urls(shop))
@@ -193,7 +193,7 @@ def test_two_stores_and_one_feed(
     shop = fleet(products=60, latency=0.3)
     settings: dict[str, Any] = {"REDIS_URL": feeds.url}
     stores = enumerate((server.url, second.url))
-    nodes = [crawl_feed(shop, f"n{number}", settings=settings, url=url) for number, url in stores]
+    nodes = [crawl_feed(shop, f"n{number}", idle=5, settings=settings, url=url) for number, url in stores]
     for node in nodes:
         node.wait_for("Spider opened")
     feed(client, "list", *urls(shop))
@@ -206,7 +206,7 @@ def test_a_reader_is_asked_to_leave(fleet: Callable[..., Fleet], server: Server)
     """SIGTERM to the node that reads: another reads on, each page is fetched once or was cut off, no key is left."""
     shop, client = fleet(products=400, latency=0.03), server.client()
     settings = {"LEASE_START_AHEAD": 20, "CONCURRENT_REQUESTS": 8}
-    nodes = [crawl_feed(shop, f"n{number}", settings=settings) for number in range(2)]
+    nodes = [crawl_feed(shop, f"n{number}", idle=5, settings=settings) for number in range(2)]
     for node in nodes:
         node.wait_for("Spider opened")
     feed(client, "list", *urls(shop))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from tests.chaos.test_store import Outage, outage
+from tests.chaos.test_store import TTL, Outage, outage
 from tests.helpers.fleet import Fleet, Node, until
 from tests.helpers.relay import Relay
 from tests.helpers.servers import Server
@@ -134,8 +134,10 @@ def test_a_node_that_alone_is_cut_off(fleet: Callable[..., Fleet], own_server: S
     """Others take over what it held meanwhile; what it fetched too is known as such, and stored once."""
     shop = fleet(url=own_server.url, products=300, latency=0.3)
     (cut,) = start(shop, "cut", settings={"LEASE_REDIS_URL": own_relay.url})
+    # What it found itself it can go on with; what others found it has from the store only.
+    until(lambda: len(shop.hits("/lists")) > 8)
     (other,) = start(shop, "other")
-    until(lambda: all(fetched_between(shop, 0, time.monotonic(), name) > 20 for name in ("cut", "other")))
+    until(lambda: any(hit.node == "other" for hit in shop.hits("/product/")))
     with outage(own_relay.cut, own_relay.restore, 6) as away:
         pass
     shop.wait(timeout=60)
@@ -203,3 +205,20 @@ def test_a_short_absence_is_waited_for(fleet: Callable[..., Fleet], own_server: 
     assert not any(BEGAN in node.log for node in nodes)
     assert not shop.verdict().twice
     assert not shop.verdict().lost
+
+
+@pytest.mark.slow
+def test_a_node_that_was_frozen_knows_better(fleet: Callable[..., Fleet], own_server: Server) -> None:
+    """A process that wakes after 3 x TTL has heard nothing for long, but the store was not away: it sends nothing."""
+    shop = fleet(url=own_server.url, products=200, latency=0.3)
+    sleeper, other = start(shop, "sleeper", "other")
+    until(lambda: fetched_between(shop, 0, time.monotonic(), "sleeper") > 10)
+    sleeper.pause()
+    time.sleep(3 * TTL)
+    sleeper.resume()
+    shop.wait([sleeper, other], timeout=60)
+    assert BEGAN not in sleeper.log
+    assert not shop.verdict().lost
+    for path in shop.verdict().twice:
+        first, second = (hit for hit in shop.hits(path) if hit.path == path)
+        assert (first.node, second.node) == ("sleeper", "other"), f"{path}: {first}, {second}"

@@ -37,8 +37,11 @@ def test_a_feed_of_urls(fleet: Callable[..., Fleet], server: Server, kind: str) 
 def test_two_nodes_and_a_feed(fleet: Callable[..., Fleet], server: Server, mode: str) -> None:
     """Whoever reads, both nodes fetch what is fed, each page once; both end when there was no work for a while."""
     shop, client = fleet(products=200, latency=0.02), server.client()
+    nodes = [crawl_feed(shop, f"n{node}", idle=5, settings={"LEASE_START": mode}) for node in range(2)]
+    for node in nodes:
+        node.wait_for("Spider opened")
     feed(client, "list", *urls(shop))
-    shop.wait([crawl_feed(shop, f"n{node}", settings={"LEASE_START": mode}) for node in range(2)])
+    shop.wait(nodes)
     assert fetched(shop) == Counter(shop.expected)
     assert {hit.node for hit in shop.hits()} == {"n0", "n1"}
     assert left_behind(client) == []

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.fleet import Fleet, Node
+from tests.helpers.fleet import Fleet, Node, until
 from tests.helpers.foreign import plain, scrapy_redis, together
 from tests.helpers.servers import Server
-from tests.helpers.spiders import ALL_ARE_HERE, crawl, items_of, paths_of, records_of
+from tests.helpers.spiders import ALL_ARE_HERE, crawl, items_of, paths_of, records_of, scope_of
 
 Run = Callable[..., Node]
 LIST = """
@@ -185,3 +185,59 @@ def test_what_was_parked_goes_back_to_the_scheduler(shop: Fleet) -> None:
     shop.wait_for_hits(8, "/slow/")
     heir.terminate()
     assert Counter(hit.node for hit in shop.hits("/slow/")) == {"n0": 4, "n2": 4}
+
+
+def test_a_paused_job_takes_nothing_out_of_the_scheduler(shop: Fleet, server: Server) -> None:
+    """While the job is paused nothing is fetched, and no more is taken out than the downloader has places."""
+    control, pause = scope_of().namespace.control, "pause:shop"
+    server.client().hset(control, pause, "1")
+    (shop.folder / ALL_ARE_HERE).touch()
+    node = crawl(shop, "n0", LIST, settings=scrapy_redis(server.url, CONCURRENT_REQUESTS=4))
+    queue = "shop:requests"
+    until(lambda: server.client().zcard(queue) == 36, 20, "36 of 40 requests in the queue")
+    time.sleep(1)
+    assert server.client().zcard(queue) == 36
+    assert not shop.hits()
+    server.client().hdel(control, pause)
+    shop.wait([node])
+    assert fetched(shop) == dict.fromkeys(shop.expected, 1)
+
+
+def test_a_node_is_drained(shop: Fleet, server: Server) -> None:
+    """Asked to leave, a node ends what it has under way and gives back the rest, which another one fetches."""
+    (shop.folder / ALL_ARE_HERE).touch()
+    settings = scrapy_redis(server.url, CONCURRENT_REQUESTS=4, DOWNLOAD_DELAY=0.1)
+    node = crawl(shop, "n0", LIST, settings=settings)
+    shop.wait_for_hits(8)
+    server.client().hset(scope_of().namespace.control, "drain:n0", "1")
+    shop.wait([node])
+    assert node.stats["finish_reason"] == "lease_drained"
+    assert len(shop.hits()) < 40
+    shop.wait([crawl(shop, "n1", LIST, settings=scrapy_redis(server.url))])
+    assert fetched(shop) == dict.fromkeys(shop.expected, 1)
+
+
+def test_without_a_reactor(shop: Fleet, run: Run) -> None:
+    """Scrapy's reactorless mode works alike."""
+    node = run(LISTS, settings={"TWISTED_REACTOR_ENABLED": "False"})
+    assert node.stats["lease/items/done"] == 42
+    assert fetched(shop) == dict.fromkeys(shop.expected, 1)
+
+
+def test_a_scheduler_that_cannot_be_guarded_refuses(shop: Fleet) -> None:
+    """One ERROR of ours that says everything, exit status 1, nothing is fetched."""
+    node = crawl(shop, "n0", """
+        from scrapy.core.scheduler import Scheduler
+
+        class Stiff(Scheduler):
+            def __setattr__(self, name, value):
+                if name == "next_request":
+                    raise AttributeError(name)
+                super().__setattr__(name, value)
+
+        class Refused(ShopSpider):
+            custom_settings = {**ShopSpider.custom_settings, "SCHEDULER": Stiff}
+            start_urls = ["http://127.0.0.1:9/"]
+        """)  # fmt: skip
+    assert node.wait(30) == 1
+    assert "[scrapy_lease.guard.hooks] ERROR: SCHEDULER: Stiff cannot be guarded" in node.log

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from scrapy_lease.exceptions import SessionLost, StoreRefused
-from scrapy_lease.store.scripts import Entry, GenerationChanged, Grant, Scripts, Settlement, Standing
+from scrapy_lease.store.scripts import Answer, Claim, Entry, GenerationChanged, Grant, Scripts, Settlement, Standing
 from tests.state.model import Model
 from tests.state.store import Contents, Snapshot, Store
 
@@ -196,8 +196,8 @@ class Bench:
                     self.seen.completed[settlement.digest, self.model.run] += 1
         return self._numbered(self._scripts.settle(sid, n, settlements), expected)
 
-    def lease(self, sid: str, n: int, want: int, rooms: Mapping[str, int]) -> list[Grant]:
-        """Lease; raises as the script's method does."""
+    def _granting(self, sid: str, verb: str, n: int, call: Coroutine[Any, Any, T]) -> tuple[object | None, T]:
+        """Make a call that grants; return what was said to it before, and its answer. Raises as its method does."""
         model = self.model
         model.meet()
         expects: type[Exception] | None = None
@@ -205,16 +205,46 @@ class Bench:
             expects = SessionLost
         elif not model.is_reported(sid):
             expects = GenerationChanged
-        known = None if expects else model.replay(sid, "lease", n)
+        known = None if expects else model.replay(sid, verb, n)
         if known == "older":
             expects = Older
         try:
-            standing, grants = self._run(self._scripts.lease(sid, n, want=want, rooms=rooms))
+            answer = self._run(call)
         except (SessionLost, GenerationChanged, Older) as error:
             if type(error) is not expects:
                 raise AssertionError(f"{type(error).__name__} where {expects} was due") from error
             raise
-        assert expects is None, f"leased where {expects} was due"
+        assert expects is None, f"granted where {expects} was due"
+        return known, answer
+
+    def ask(self, sid: str, n: int, entries: Sequence[Entry]) -> list[Claim]:
+        """Lease named items; raises as the script's method does."""
+        known, claims = self._granting(sid, "ask", n, self._scripts.claim(sid, n, entries))
+        if known is None:
+            before = set(self.model.items)
+            self.model.ask(sid, entries, claims)
+            self.model.remember(sid, "ask", n, claims)
+            for entry, claim in zip(entries, claims, strict=True):
+                if claim.answer is Answer.GRANTED:
+                    self._rises(entry.digest, claim.fence)
+                    if entry.digest not in before:
+                        # Who asks and hears nothing asks again: it pushes nothing.
+                        self._accepted([entry], "+", "")
+        else:
+            assert isinstance(known, list)
+            for entry, said, claim in zip(entries, known, claims, strict=True):
+                item = self.model.items.get(entry.digest)
+                is_gone = said.answer is Answer.GRANTED and not (item and item.belongs(sid, said.fence))
+                is_open = is_gone or said.answer is Answer.WAITING
+                assert claim.answer is (Answer.CONTENDED if is_open else said.answer)
+        return claims
+
+    def lease(self, sid: str, n: int, want: int, rooms: Mapping[str, int]) -> list[Grant]:
+        """Lease; raises as the script's method does."""
+        model = self.model
+        known, (standing, grants) = self._granting(
+            sid, "lease", n, self._scripts.lease(sid, n, want=want, rooms=rooms)
+        )
         if known is None:
             self._check_grants(grants, want, rooms)
             model.grant(sid, grants)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from scrapy_lease.store.scripts import Entry, Grant, Settlement, Standing
+from scrapy_lease.store.scripts import Answer, Claim, Entry, Grant, Settlement, Standing
 
 Order = tuple[int, int]
 
@@ -64,6 +64,9 @@ class Model:
     over: bool = False
     items: dict[bytes, Item] = field(default_factory=dict)
     dead: dict[bytes, str] = field(default_factory=dict)
+    #: The run in which an item died last, and that in which its page led on.
+    died: dict[bytes, int] = field(default_factory=dict)
+    led: dict[bytes, int] = field(default_factory=dict)
     marks: dict[bytes, int] = field(default_factory=dict)
     lives: dict[str, Life] = field(default_factory=dict)
     #: Sessions that are not forgotten: live, or over and not reclaimed.
@@ -170,14 +173,46 @@ class Model:
     def _push_one(self, entry: Entry) -> str:
         if entry.digest in self.items:
             return "="
-        mark = self.marks.get(entry.digest) if entry.mark != "none" else None
-        if mark is not None and mark in (0, self.run):
+        if self._is_over(entry):
             return "."
+        self._accept(entry)
+        return "+"
+
+    def _is_over(self, entry: Entry) -> bool:
+        return entry.mark != "none" and self.marks.get(entry.digest) in (0, self.run)
+
+    def _accept(self, entry: Entry) -> Item:
         self.sequence += 1
         priority = max(-32767, min(32767, entry.priority))
-        self.items[entry.digest] = Item(entry.slot, (-priority, self.sequence), entry.mark)
+        item = self.items[entry.digest] = Item(entry.slot, (-priority, self.sequence), entry.mark)
         self.dead.pop(entry.digest, None)
-        return "+"
+        return item
+
+    def ask(self, sid: str, entries: Sequence[Entry], claims: Sequence[Claim]) -> None:
+        """Check the *claims* that a new call of ``claim`` was answered with, and take them over."""
+        for entry, claim in zip(entries, claims, strict=True):
+            assert claim.answer in self._answers(entry), f"{claim} for {self.items.get(entry.digest)}"
+            item = self.items.get(entry.digest)
+            if claim.answer is Answer.WAITING:
+                assert item is not None
+                assert claim.wait == item.due - self.now
+            elif claim.answer is Answer.GRANTED:
+                item = item or self._accept(entry)
+                assert (claim.attempts, claim.deaths) == (item.attempts, item.deaths)
+                item.state, item.session, item.fence, item.due = "leased", sid, claim.fence, 0
+
+    def _answers(self, entry: Entry) -> list[Answer]:
+        digest, item = entry.digest, self.items.get(entry.digest)
+        if self.in_grace or self.paused or (item is not None and item.state == "leased"):
+            return [Answer.CONTENDED]
+        if item is not None:
+            return [Answer.WAITING if item.state == "delayed" and item.due > self.now else Answer.GRANTED]
+        if digest in self.dead:
+            # A death in the second in which a run began counts for it.
+            return [Answer.OVER] if self.died[digest] == self.run else [Answer.OVER, Answer.GRANTED]
+        if self._is_over(entry):
+            return [Answer.LEADS if self.led.get(digest) == self.run else Answer.OVER]
+        return [Answer.GRANTED]
 
     def held(self, sid: str) -> set[bytes]:
         """What the records say that *sid* holds."""
@@ -229,7 +264,9 @@ class Model:
             case "done" | "rejected":
                 del self.items[digest]
                 if args[:1] != ("none",):
-                    self.marks[digest] = 0 if args[:1] == ("keep",) else self.run
+                    is_kept = (args[:1] == ("keep",) and item.mark == "auto") or args == ("leads", 1)
+                    self.marks[digest] = 0 if is_kept else self.run
+                    self.led[digest] = self.run if args[:1] == ("leads",) else 0
             case "sent":
                 item.sent = True
             case "back":
@@ -246,6 +283,7 @@ class Model:
     def _bury(self, digest: bytes, reason: str) -> str:
         del self.items[digest]
         self.dead[digest] = reason
+        self.died[digest] = self.run
         return "!"
 
     def report(self, sid: str, holds: Sequence[tuple[bytes, int]], fences: Sequence[int], previous: str) -> None:

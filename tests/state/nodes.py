@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from scrapy_lease.exceptions import SessionLost
-from scrapy_lease.store.scripts import Entry, GenerationChanged, Grant, Settlement
+from scrapy_lease.store.scripts import Answer, Entry, GenerationChanged, Grant, Settlement
 from tests.state.bench import Bench
 
 
@@ -84,10 +84,17 @@ class Node:
 
     def lease(self, want: int, rooms: dict[str, int], lost: bool) -> None:
         """Lease; a loss and a new server are met as a node does."""
+        self._be_granted("lease", (want, rooms), lost)
+
+    def ask(self, entries: Sequence[Entry], lost: bool) -> None:
+        """Lease named items."""
+        self._be_granted("ask", (entries,), lost)
+
+    def _be_granted(self, verb: str, work: tuple[Any, ...], lost: bool) -> None:
         try:
             if "report" in self.unanswered:
                 self._call("report", (), False)
-            self._call("lease", (want, rooms), lost)
+            self._call(verb, work, lost)
         except SessionLost:
             self.is_lost = True
         except GenerationChanged:
@@ -142,6 +149,14 @@ class Node:
             case "lease":
                 for grant in reply:
                     self.holds.setdefault(grant.digest, grant)
+            case "ask":
+                for entry, claim in zip(call.work[0], reply, strict=True):
+                    if claim.answer is Answer.GRANTED:
+                        faults = claim.attempts, claim.deaths
+                        grant = Grant(entry.digest, claim.fence, *faults, entry.slot, entry.mark, entry.payload)
+                        self.holds.setdefault(entry.digest, grant)
+                        self.pushed.append(entry)
+                        self.bench.seen.accepted[entry.digest] = self.sid
             case "report":
                 for (digest, _), fence in zip(call.work[0], reply, strict=True):
                     held = self.holds.pop(digest, None)

@@ -42,6 +42,7 @@ entries = st.builds(
 delays = st.sampled_from((0, 1500, 7000))
 verbs = st.one_of(
     st.sampled_from((("done", ("keep",)), ("done", ("run",)), ("rejected", ()), ("sent", ()))),
+    st.tuples(st.just("done"), st.tuples(st.just("leads"), st.integers(0, 1))),
     st.tuples(st.just("failed"), st.tuples(delays, st.integers(1, 3), st.just("target"), st.just("tail"))),
     st.tuples(st.just("back"), st.tuples(delays)),
     st.just(("dead", ("corrupt", "tail"))),
@@ -96,6 +97,16 @@ class Items(RuleBasedStateMachine):
     def lease(self, number: int, want: int, rooms: dict[str, int], lost: bool) -> None:
         node = self.node(number)
         node.lease(want, rooms, lost)
+        self.granted.extend(grant for grant in node.holds.values() if grant not in self.granted)
+
+    @rule(number=nodes, data=st.data(), lost=is_lost)
+    def ask(self, number: int, data: st.DataObject, lost: bool) -> None:
+        waiting = [digest for digest, item in self.bench.model.items.items() if item.state == "delayed"]
+        found = [Entry(digest, "a", 0, digest, "auto") for digest in waiting]
+        asked = st.one_of(entries, st.sampled_from(found)) if found else entries
+        batch = data.draw(st.lists(asked, min_size=1, max_size=4))
+        node = self.node(number)
+        node.ask(batch, lost)
         self.granted.extend(grant for grant in node.holds.values() if grant not in self.granted)
 
     @precondition(lambda self: self.granted)
@@ -263,6 +274,45 @@ def test_sent_and_settled_in_one_call(one: Items) -> None:
     rows = [Settlement(grant.digest, grant.fence, verb, args) for verb, args in (("sent", ()), ("back", (0,)))]
     one.nodes[0].settle(rows, False)
     assert one.bench.model.items[ITEMS[0]].state == "pending"
+
+
+@pytest.mark.parametrize("passes", [0, 1499, 1500])
+def test_what_failed_is_asked_for(one: Items, passes: int) -> None:
+    """By name it is had when its wait is over and not before, and then it waits no more."""
+    one.lease(0, 1, {}, False)
+    (grant,) = one.nodes[0].holds.values()
+    args = (1500, 3, "target", "tail")
+    one.nodes[0].settle([Settlement(grant.digest, grant.fence, "failed", args)], False)
+    one.pass_time(passes)
+    one.nodes[1].open(TTLS[1])
+    one.nodes[1].ask([Entry(ITEMS[0], "a", 0, ITEMS[0], "auto")], False)
+    assert len(one.nodes[1].holds) == (passes == 1500)
+
+
+@pytest.mark.parametrize(("kept", "answers"), [(0, ">+"), (1, ">.")])
+def test_a_page_that_led_on_says_so_in_its_run(one: Items, kept: int, answers: str) -> None:
+    """In its run it is over and led on; in the next it is new, or over like any other where it is kept."""
+    one.lease(0, 1, {}, False)
+    (grant,) = one.nodes[0].holds.values()
+    one.nodes[0].settle([Settlement(grant.digest, grant.fence, "done", ("leads", kept))], False)
+    said = ""
+    for _ in answers:
+        sid = one.node(1).sid
+        one.nodes[1].ask([Entry(ITEMS[0], "a", 0, ITEMS[0], "auto")], False)
+        said += one.bench.model.lives[sid].numbered["ask"][1][0].answer
+        one.close(0)
+        one.close(1)
+    assert said == answers
+
+
+def test_a_repeated_claim_gives_what_is_still_held(one: Items) -> None:
+    """Of what a claim leased, its repeat gives what the session still holds; the rest is to be asked for."""
+    node = one.node(0)
+    node.ask([Entry(digest, "a", 0, digest, "auto") for digest in ITEMS[:2]], False)
+    first, _ = node.holds.values()
+    node.settle([Settlement(first.digest, first.fence, "back", (0,))], False)
+    claims = node.make(node.answered[0])
+    assert [claim.answer for claim in claims] == ["=", "+"]
 
 
 @pytest.mark.parametrize("hindrance", ["pause", "restart"])

@@ -14,8 +14,10 @@ from scrapy.core.scheduler import Scheduler
 from scrapy.crawler import Crawler
 from scrapy.settings import Settings
 
-from scrapy_lease.addon import COMPONENTS, SCHEDULERS, gate_handlers
+from scrapy_lease.addon import COMPONENTS, SCHEDULERS, gate_handlers, has_foreign_scheduler
+from scrapy_lease.addon import GUARD as GUARDED
 from scrapy_lease.exceptions import SettingsError
+from scrapy_lease.scheduler import LeaseScheduler
 
 SCHEDULER = SCHEDULERS["redis"]
 
@@ -110,14 +112,31 @@ def test_a_command_that_replaces_start_takes_no_leases() -> None:
     assert installed(loaded(spider_class=type("Made", (Shop,), {"start": start}))) == []
 
 
+def guarded(settings: Settings) -> list[str]:
+    return [path for name, parts in GUARDED.items() for path in parts if path in settings.getdict(name)]
+
+
 @pytest.mark.parametrize("chosen", ["scrapy.core.scheduler.Scheduler", Scheduler, "their.Scheduler"])
-def test_another_scheduler_refuses(chosen: object, caplog: pytest.LogCaptureFixture) -> None:
-    """A scheduler that the user chose is neither replaced nor left unguarded: one ERROR says so."""
-    with pytest.raises(SettingsError, match="works with its own scheduler only"):
-        loaded(SCHEDULER=chosen)
-    errors = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
-    assert len(errors) == 1
-    assert errors[0].startswith("SCHEDULER = ")
+@pytest.mark.parametrize("queue", ["redis", "local"])
+def test_another_scheduler_stays_and_is_guarded(chosen: object, queue: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A scheduler that the user chose is neither replaced nor left unguarded, whatever LEASE_QUEUE is: one INFO."""
+    caplog.set_level("INFO", "scrapy_lease")
+    settings = loaded(SCHEDULER=chosen, LEASE_QUEUE=queue)
+    assert settings["SCHEDULER"] is chosen
+    assert len(guarded(settings)) == 2
+    assert {(name, path): settings.getdict(name)[path] for name, path, _ in PLACES} == {
+        (name, path): order for name, path, order in PLACES
+    }
+    (said,) = [record.getMessage() for record in caplog.records if record.name == "scrapy_lease.addon"]
+    assert said.startswith(f"SCHEDULER = {chosen!r} stays as it is")
+
+
+def test_a_scheduler_of_ours_is_not_guarded() -> None:
+    """The default, ours by name, and a class derived from ours lease by themselves."""
+    derived = type("Derived", (LeaseScheduler,), {})
+    for settings in (loaded(), loaded(SCHEDULER=SCHEDULER), loaded(SCHEDULER=derived)):
+        assert guarded(settings) == []
+        assert not has_foreign_scheduler(settings)
 
 
 def test_our_scheduler_by_hand_is_fine() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scrapy_lease.leases.items import Hold, Ledger, Patience, Verdict
+from scrapy_lease.leases.items import Hold, Ledger, Look, Patience, Verdict
 
 PATIENCE = Patience(attempts=3, backoff=(60, 3600))
 
@@ -51,6 +51,51 @@ def test_what_a_verdict_means(
     """A page with items is marked over runs, any other for its run; what is no item is not marked at all."""
     ledger.request_ended(hold_of(ledger, mark), verdict, "reason", "trace", items)
     assert only(ledger) == settled
+
+
+@pytest.mark.parametrize(
+    ("verdict", "mark", "items", "settled"),
+    [
+        (Verdict.DONE, "auto", 1, ("done", ("leads", True))),
+        (Verdict.DONE, "auto", 0, ("done", ("leads", False))),
+        (Verdict.DONE, "run", 1, ("done", ("leads", False))),
+        (Verdict.DONE, "none", 1, ("done", ("none",))),
+        (Verdict.REJECTED, "auto", 0, ("done", ("leads", False))),
+        (Verdict.REJECTED, "none", 0, ("rejected", ("none",))),
+        (Verdict.BACK, "auto", 1, ("back", (0,))),
+    ],
+)
+def test_a_page_that_led_on_says_so(
+    ledger: Ledger, verdict: Verdict, mark: str, items: int, settled: tuple[str, tuple[Any, ...]]
+) -> None:
+    """Done, or refused with an errback that led on: others must see where to; kept over runs as far as any item is."""
+    hold = hold_of(ledger, mark)
+    hold.leads = True
+    ledger.request_ended(hold, verdict, "reason", "trace", items)
+    assert only(ledger) == settled
+
+
+def test_an_item_that_begins_anew_has_not_led_on(ledger: Ledger) -> None:
+    """What a void try led to does not count."""
+    hold = hold_of(ledger)
+    hold.leads = True
+    hold.restart()
+    hold.open = 1
+    ledger.request_ended(hold, Verdict.DONE, items=1)
+    assert only(ledger) == ("done", ("keep",))
+
+
+def test_a_look_is_in_no_ledger(ledger: Ledger) -> None:
+    """A page that is another session's is never settled, whatever became of it here."""
+    look = Look(b"d" * 16, 0, 1, "slot", "auto", b"payload")
+    look.open = 1
+    ledger.child_queued(look)
+    ledger.request_ended(look, Verdict.DONE)
+    ledger.child_safe(look)
+    ledger.hand_back(look)
+    assert look.is_over
+    assert not ledger.outbox
+    assert not ledger.has(look.digest)
 
 
 @pytest.mark.parametrize("mark", ["auto", "run", "none"])

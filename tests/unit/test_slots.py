@@ -136,3 +136,17 @@ async def test_a_name_that_the_store_cannot_order_is_mended(slot: str) -> None:
     """The two characters that end a slot's name in the ready set are left out of it."""
     with slots_of() as slots:
         assert slots.key_of(page(download_slot=slot)) == "ab"
+
+
+@on_reactor
+async def test_whoever_waits_for_room_is_told() -> None:
+    """Each moment at which a slot may have become able to send is told, with the counts as they are then."""
+    with slots_of(DOWNLOAD_DELAY=5) as slots:
+        told: list[bool] = []
+        slots.on_room = lambda: told.append(slots.can_send(KEY))
+        request = page()
+        slots.handed_out(request)
+        slots.sent(request)
+        slots.ended(request)
+        slots.ended(request)
+        assert told == [True, True]

@@ -70,3 +70,13 @@ def test_a_slot_that_moves_counts(clock: Clock) -> None:
     window.remove(lambda entry: True)
     window.put("busy", 0, "new")
     assert window.moving(lambda slot: False) == 1
+
+
+def test_a_window_tells_which_slots_it_has() -> None:
+    """A slot is in the window as long as something of it is."""
+    window = filled(a=2)
+    for _ in range(2):
+        assert "a" in window
+        assert "b" not in window
+        window.take(lambda slot: True)
+    assert "a" not in window

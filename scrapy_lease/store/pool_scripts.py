@@ -1,0 +1,274 @@
+"""One async method for each script of a pool: leased proxies, and with another configuration leased accounts.
+
+A client of a session calls, in this order:
+
+1. :meth:`PoolScripts.report` with what it holds (nothing at first): before its first take, after each loss (with the lost
+   session as *previous*), and at once when a take raises :class:`GenerationChanged` or a heartbeat tells of another
+   generation. What it registered within the last seconds it registers again before that.
+2. :meth:`PoolScripts.take` whenever it needs more; at least once a second while it waits, and at each heartbeat while it
+   holds or has asked for anything, if only to be told what others need of it (:attr:`PoolStanding.yields`,
+   :attr:`Take.recalled`). Wanting nothing any more is said by a take of nothing.
+3. :meth:`PoolScripts.settle` with verdicts and what it gives back, as one batch a turn.
+
+Calls are numbered for each verb and pool, as in :mod:`scrapy_lease.store.scripts`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from scrapy_lease.exceptions import SessionLost, StoreRefused
+from scrapy_lease.store.calls import Call
+from scrapy_lease.store.client import Channel
+from scrapy_lease.store.columns import fence_text, pack, raw
+from scrapy_lease.store.keys import PoolKeys
+from scrapy_lease.store.messages import GenerationChanged
+
+#: What settle.lua calls the verdicts.
+_CODES = {"ok": "o", "ban": "n", "broken": "k", "back": "b", "gone": "g"}
+_NAME = re.compile(r"[^\s\x00-\x1f\x7f]+")
+_LONGEST_NAME = 999
+_marks = msgspec.msgpack.Decoder(dict[str, tuple[int, int]])
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A resource as its provider gives it.
+
+    :param id: its identity; no secrets, spaces or control characters in it: it is shown.
+    :param expiry: when the provider takes it back, in ms of the wall clock; 0: never.
+    :param exit: the address that sites see, "" if it is not known: identities of one exit are leased one at a time.
+    :param body: what a holder needs to use it.
+    :param spread: 0 to 1000, a random number: how early it stands among the free ones (see ``pool_register.lua``).
+    """
+
+    id: str
+    body: bytes
+    expiry: int = 0
+    exit: str = ""
+    spread: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """A resource rests for a site: ms left, 0 when its next use there is a probe; how often in a row it was banned."""
+
+    left: int
+    strikes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A resource leased to this session.
+
+    :param life: ms until the provider takes it back, None: for ever. Counted from the moment of the call.
+    :param strikes: how often in a row it was broken; above 0 its first use is a probe, to be settled by its own.
+    :param rests: the sites for which it is not to be used, or only to be probed.
+    """
+
+    id: str
+    fence: int
+    body: bytes
+    exit: str
+    life: int | None
+    strikes: int
+    rests: Mapping[str, Rest]
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """How long something rests: *first* ms, doubled with each strike up to *longest*, less up to a quarter.
+
+    :param share: 0 to 1000, a random number: how much of that quarter.
+    """
+
+    first: int
+    longest: int
+    share: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a session says of a resource it holds.
+
+    ``ok`` (site) and ``ban`` (site, backoff) leave it leased; ``broken`` (backoff), ``back`` (ms until it may be handed out
+    again) and ``gone`` (reason) end the lease.
+    """
+
+    id: str
+    fence: int
+    verb: str
+    args: tuple[str | int | Backoff, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PoolStanding:
+    """How a pool stands: resources free, free but resting for some site, leased, resting for all, known at all.
+
+    ``waiting``: other live sessions that wait; ``share``: leases a session may have while others wait; ``yields``: leases
+    this session is to give back as soon as their requests end.
+    """
+
+    grace: bool
+    free: int
+    spotted: int
+    leased: int
+    resting: int
+    known: int
+    waiting: int
+    share: int
+    yields: int
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """Reply of :meth:`PoolScripts.take`.
+
+    :param pauses: for each site asked for, ms for which it is paused.
+    :param recalled: ids that the session holds and is to give back at once, or does not hold any more.
+    """
+
+    standing: PoolStanding
+    leases: tuple[Lease, ...]
+    pauses: tuple[int, ...]
+    recalled: tuple[str, ...]
+
+
+class PoolScripts:
+    """The scripts of one pool over one connection, for one session at a time."""
+
+    def __init__(self, channel: Channel, keys: PoolKeys) -> None:
+        self.channel = channel
+        self.keys = keys
+        self._reported = ""
+
+    async def report(self, sid: str, n: int, holds: Sequence[tuple[str, int]], *, previous: str = "") -> list[int]:
+        """Say what the session holds, as (id, fence); *previous*: the lost session that held it.
+
+        :returns: the fence now held for each, 0 where it is lost.
+        :raises SessionLost: the session is over.
+        """
+        columns = ([name for name, _ in holds], [fence_text(fence) for _, fence in holds], previous)
+        reply = await self._call("report", sid, n, *columns)
+        if reply == b"lost":
+            raise SessionLost(f"session {sid} is over")
+        self._reported, *fences = self._answer(reply, "report", n).split()
+        return [int(fence) for fence in fences]
+
+    async def take(
+        self, sid: str, n: int, asks: Sequence[tuple[str, int]] = (), *, margin: int = 0, grace: int = 0
+    ) -> Take:
+        """Lease free resources, up to so many for each site of *asks*, as (site, number); "" is any site.
+
+        :param margin: ms that a resource must have left; what has less is cleared away.
+        :param grace: ms for which what a dead session held serves nobody.
+        :raises SessionLost: the session is over.
+        :raises GenerationChanged: the session has not reported to this server yet.
+        """
+        ask = {
+            "asks": list(asks), "reported": self._reported, "margin": margin, "grace": grace, "verb": self._lane("take"),
+        }  # fmt: skip
+        (status, *standing), *rest = await self.channel.call(Call("pool_take", self.keys.all(sid), [sid, n, pack(ask)]))
+        if status == b"report":
+            raise GenerationChanged
+        if status == b"lost":
+            raise SessionLost(f"session {sid} is over")
+        if status == b"older":
+            raise _older("take", n)
+        return _taken(standing, *rest)
+
+    async def settle(self, sid: str, n: int, verdicts: Sequence[Verdict]) -> str:
+        """Say how leased resources did, and give them back.
+
+        :returns: one character each: ``+`` accepted, ``-`` not held (any more), ``=`` the site is paused instead of the
+            resource, ``!`` banned at so many sites that it rests for all: the lease is over.
+        """
+        columns = (
+            [verdict.id for verdict in verdicts], [fence_text(verdict.fence) for verdict in verdicts],
+            "".join(_CODES[verdict.verb] for verdict in verdicts), [_flat(verdict.args) for verdict in verdicts],
+        )  # fmt: skip
+        return self._answer(await self._call("settle", sid, n, *columns), "settle", n)
+
+    async def register(self, sid: str, n: int, resources: Sequence[Resource]) -> str:
+        """Take resources in, or bring what is known of them up to date; ``sid=""`` from outside, not numbered.
+
+        :returns: one character each: ``+`` new, ``=`` known, ``.`` expired already, ``x`` revoked, and stays so.
+        :raises StoreRefused: an id or exit address cannot be one.
+        """
+        for resource in resources:
+            _check(resource)
+        columns = (
+            [resource.id for resource in resources], [resource.expiry for resource in resources],
+            [resource.exit for resource in resources], [raw(resource.body) for resource in resources],
+            [resource.spread for resource in resources],
+        )  # fmt: skip
+        return self._answer(await self._call("register", sid, n, *columns), "register", n)
+
+    async def change(self, verb: str, ids: Sequence[str]) -> str:
+        """Do what an operator asks: ``drain``, ``undrain``, ``revoke`` or ``free``, as in ``pool_change.lua``.
+
+        :returns: one character each: ``+`` changed, ``=`` it was so already, ``-`` unknown.
+        """
+        reply: bytes = await self.channel.call(Call("pool_change", self.keys.all(""), [pack((verb, list(ids)))]))
+        return reply.decode()
+
+    def _lane(self, verb: str) -> str:
+        return f"pool/{self.keys.label}/{verb}"
+
+    async def _call(self, verb: str, sid: str, n: int, *columns: Any) -> bytes:
+        packed = pack((*columns, self._lane(verb)))
+        reply: bytes = await self.channel.call(Call(f"pool_{verb}", self.keys.all(sid), [sid, n, packed]))
+        return reply
+
+    @staticmethod
+    def _answer(reply: bytes, verb: str, n: int) -> str:
+        if reply == b"older":
+            raise _older(verb, n)
+        return reply.decode()
+
+
+def _older(verb: str, n: int) -> StoreRefused:
+    return StoreRefused(f"call {n} of {verb} is older than one already answered")
+
+
+def _flat(args: Sequence[str | int | Backoff]) -> list[str | int]:
+    flat: list[str | int] = []
+    for arg in args:
+        flat += (arg.first, arg.longest, arg.share) if isinstance(arg, Backoff) else (arg,)
+    return flat
+
+
+def _check(resource: Resource) -> None:
+    if not _NAME.fullmatch(resource.id):
+        raise StoreRefused(f"a resource's id is {resource.id!r}: it must have no spaces or control characters")
+    if resource.exit and (not _NAME.fullmatch(resource.exit) or len(resource.exit.encode()) > _LONGEST_NAME):
+        raise StoreRefused(f"the exit address of {resource.id} is {resource.exit!r}: give an address, or none")
+
+
+def _taken(
+    standing: Sequence[int], fence: bytes, ids: Sequence[bytes], records: Sequence[bytes], marks: Sequence[bytes],
+    pauses: Sequence[int], recalled: Sequence[bytes],
+) -> Take:  # fmt: skip
+    grace, now, wall, *counts = standing
+    leases = tuple(
+        _lease(name.decode(), int(fence), record, packed, now, wall)
+        for name, record, packed in zip(ids, records, marks, strict=True)
+    )
+    return Take(
+        PoolStanding(bool(grace), *counts), leases, tuple(pauses), tuple(name.decode() for name in recalled)
+    )
+
+
+def _lease(name: str, fence: int, record: bytes, packed: bytes, now: int, wall: int) -> Lease:
+    exit_end = 19 + int(record[16:19])
+    expiry = int(record[3:16])
+    rests = {site: Rest(max(0, until - now), strikes) for site, (until, strikes) in _marks.decode(packed).items()} if packed else {}
+    return Lease(
+        name, fence, record[exit_end:], record[19:exit_end].decode(), expiry - wall if expiry else None,
+        int(record[1:3]), rests,
+    )  # fmt: skip
