@@ -1,6 +1,6 @@
 """What the store costs its server, measured on the server: CPU seconds and bytes, not the client's time.
 
-python -m benchmarks.store [--quick] [--server redis|valkey|both] [leasing] [done] [heartbeat] [takeover] [backlog]
+python -m benchmarks.store [--quick] [--server redis|valkey|both] [leasing] [done] [heartbeat] [takeover] [pool] [backlog]
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import cache
@@ -28,6 +29,7 @@ from benchmarks.nginx import Site
 from scrapy_lease.payload import from_spec
 from scrapy_lease.store.client import Channel
 from scrapy_lease.store.keys import Namespace
+from scrapy_lease.store.pool_scripts import PoolScripts, Resource, Verdict
 from scrapy_lease.store.scripts import Entry, Grant, Scripts, Settlement
 from scrapy_lease.store.server import StoreStats
 from tests.helpers.servers import Server
@@ -211,6 +213,53 @@ async def takeover(server: Server, options: argparse.Namespace) -> list[dict[str
     return rows
 
 
+async def pool(server: Server, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Leases taken and given back per second of the server's main thread, over the size of a pool."""
+    rows = []
+    count = 5_000 if options.quick else WAVE
+    for known, exits in ((1_000, False), (10_000, False), (100_000, False), (100_000, True)):
+        async with opened(server) as bench:
+            pool = PoolScripts(bench.scripts.channel, bench.scripts.scope.namespace.pool("proxy", "bench"))
+            await stock(pool, known, exits)
+            rounds = [await pool_round(bench, pool, number, count, 100) for number in range(ROUNDS)]
+        take, settle = (1e6 * statistics.median(each) / count for each in zip(*rounds, strict=True))
+        row = {"known": known, "exits": "known" if exits else "unknown", "rate": 1e6 / (take + settle)}
+        rows.append({**row, "take": take, "settle": settle})
+    return rows
+
+
+async def stock(pool: PoolScripts, known: int, exits: bool) -> None:
+    """Register `known` proxies that expire in an hour or more, each with an exit address of its own if `exits`."""
+    expiry = int(time.time() * 1000) + TTL
+    for first in range(0, known, PUSH):
+        batch = range(first, min(first + PUSH, known))
+        await pool.register("", 0, [
+            Resource(
+                f"proxy-{number}.example:8000#a1b2", b"http://user:password@proxy.example:8000", expiry + number,
+                f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}" if exits else "", number % 1001,
+            )
+            for number in batch
+        ])  # fmt: skip
+    await pool.report(SID, 1, [])
+
+
+async def pool_round(bench: Bench, pool: PoolScripts, number: int, count: int, batch: int) -> tuple[float, float]:
+    """Take and give back `count` leases in batches; return the CPU seconds of the server for either."""
+    spent = [0.0, 0.0]
+    waves = range(number * (count // 1000), (number + 1) * (count // 1000))
+    for wave in waves:
+        calls = range(wave * (1000 // batch) + 1, (wave + 1) * (1000 // batch) + 1)
+        begun = bench.cpu()
+        taken = [await pool.take(SID, n, [("shop.example", batch)], margin=10_000) for n in calls]
+        between = bench.cpu()
+        for n, take in zip(calls, taken, strict=True):
+            assert len(take.leases) == batch, f"{len(take.leases)} leases for {batch} wanted"
+            await pool.settle(SID, n, [Verdict(lease.id, lease.fence, "back") for lease in take.leases])
+        spent[0] += between - begun
+        spent[1] += bench.cpu() - between
+    return spent[0], spent[1]
+
+
 async def backlog(server: Server, options: argparse.Namespace) -> list[dict[str, Any]]:
     """Resident size of a node after the same crawl, over the number of requests that wait in the backlog."""
     rows = []
@@ -281,6 +330,17 @@ MEASUREMENTS: dict[str, tuple[Measurement, dict[str, str], tuple[str, str]]] = {
         takeover,
         {"held": "items held", "calls": "calls", "microseconds": "server µs per item", "longest": "server µs per call"},
         ("held", "microseconds"),
+    ),
+    "pool": (
+        pool,
+        {
+            "known": "resources in the pool",
+            "exits": "exit addresses",
+            "rate": "taken and given back per second of server CPU",
+            "take": "µs a lease: take",
+            "settle": "settle",
+        },
+        ("known", "rate"),
     ),
     "backlog": (
         backlog,

@@ -218,20 +218,19 @@ class RedisBacklog:
     def _granting(self, claimed: Any, leased: Any) -> int:
         """Take in the answers to a claim and a lease; return how many items came of them."""
         granted = 0
+        # The later call first: an item that the claim was refused it may have been granted.
         if isinstance(leased, tuple):
-            self.standing = leased[1][0]
+            self._forget_old()
+            _, (self.standing, grants) = leased
+            granted += len(grants)
+            if grants:
+                self._owner.granted(grants)
         if isinstance(claimed, tuple):
             asks, claims = claimed
             entries = [ask.entry for ask, claim in zip(asks, claims, strict=True) if claim.answer is Answer.GRANTED]
             self._remember(entries, [])
             granted += len(entries)
             self._owner.claimed(asks, claims)
-        if isinstance(leased, tuple):
-            self._forget_old()
-            _, (_, grants) = leased
-            granted += len(grants)
-            if grants:
-                self._owner.granted(grants)
         return granted
 
     def _pushed(self, batch: list[Outgoing], replies: str) -> None:

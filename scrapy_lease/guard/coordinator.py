@@ -76,6 +76,7 @@ class Guard(LocalScheduler):
             return
         self._looks.cancel()
         await self._close("")
+        _guards.pop(self._crawler, None)
 
     async def admits(self, request: Request) -> bool:
         """May *request*, on its way into the downloader, go on? Waits for the answer and for its download slot.

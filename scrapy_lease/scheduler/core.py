@@ -89,7 +89,7 @@ class LeaseScheduler(BaseScheduler):
         runtime = Runtime.of(crawler)
         if not runtime.is_gated:
             raise SettingsError(
-                "SCHEDULER is scrapy_lease.scheduler.LeaseScheduler, but scrapy_lease.extension.LeaseExtension is not "
+                f"{cls.__module__}.{cls.__qualname__} is in use, but scrapy_lease.extension.LeaseExtension is not "
                 'among the EXTENSIONS; set ADDONS = {"scrapy_lease.Addon": 500}, which puts every part in its place'
             )
         if runtime.settings.rollout < 1 and not cls.can_leave_out:
@@ -251,6 +251,7 @@ class LeaseScheduler(BaseScheduler):
 
     async def _part(self) -> None:
         """Leave; a store that is away already is asked once, one that goes now for as long as a call may take."""
+        self._unsafe.leave()
         was_away = self._runtime.availability.down_since is not None
         reason: Exception = StoreUnavailable("no answer in time")
         try:
@@ -276,7 +277,6 @@ class LeaseScheduler(BaseScheduler):
 
     async def _leave(self) -> None:
         """Push what was discovered, settle what is over, hand back the rest, end the session."""
-        self._unsafe.leave()
         self._tries.hand_back_all()
         while not await self._backlog.flush() or len(self._intake) or self._unsafe.waiting:
             pass

@@ -42,6 +42,8 @@ from scrapy_lease.store.scripts import Answer, Claim, Entry, Grant, Standing
 
 logger = logging.getLogger(__name__)
 
+#: Seconds between calls for items that are all another's, or wait.
+REST = 0.05
 #: In the meta of a start request that is fetched once a run: the how-manieth of its kind it is.
 OCCURRENCE = "_lease_start"
 
@@ -66,6 +68,8 @@ class LocalScheduler(LeaseScheduler):
         self._sorting: asyncio.Handle | None = None
         self._came = 0
         self._asked: list[Ask] = []
+        #: Was the last call in vain, so that the next one has time?
+        self._rests = False
         self._reason = ""
         #: How the run stood when an answer came last.
         self._stood: Standing | None = None
@@ -91,6 +95,7 @@ class LocalScheduler(LeaseScheduler):
         return self._unsafe.outgoing(limit)
 
     def asking(self, limit: int) -> list[Ask]:
+        self._rests = False
         asks = super().asking(limit)
         if asks or self._unsafe.is_alone():
             return asks
@@ -114,9 +119,11 @@ class LocalScheduler(LeaseScheduler):
             # Only what was asked for before is asked for again in its own time.
             moves |= not candidate.times
             moves |= self._answered(candidate, claim, is_open)
+        self._rests = not moves
         if moves and self._ahead.has_new and len(self._tries.window) <= self._low():
             self._backlog.refill()
-        self._ending.wake_engine()
+        if moves:
+            self._ending.wake_engine()
 
     def wanted(self) -> tuple[int, dict[str, int]]:
         """Lease what others left, as far as the window has room for more than what is asked for by name."""
@@ -150,14 +157,15 @@ class LocalScheduler(LeaseScheduler):
         is_empty = not len(self._intake) and not len(self._queue) and not len(self._ahead)
         is_idle = not len(self._ledger) and not self._tries.loose and self._backlog.is_clear
         others = standing.ready + standing.delayed + (0 if self._skips else standing.leased)
-        self._is_starving = not self._ahead.has_new and not len(self._queue) and not standing.ready
+        has_more = bool(self._ahead.has_new or len(self._queue)) and not self._rests
+        self._is_starving = not has_more and not standing.ready
         self._ending.drained(is_empty and is_idle and not others)
         self._leave_if_drained()
         self._finish_start_soon()
         soonest = self._ahead.soonest()
         waits = [wait for wait in (soonest, standing.due / 1000 if standing.due >= 0 else None) if wait is not None]
         if waits:
-            self._wake_in(min(waits))
+            self._wake_in(max(REST, min(waits)) if self._rests else min(waits))
 
     # inside
 
@@ -217,6 +225,8 @@ class LocalScheduler(LeaseScheduler):
             self._sorting.cancel()
             self._sorting = None
         self._intake.sort_out(self._accept)
+        if self._rests and self._ahead.has_new:
+            return
         self._is_starving = False
         if self._tries.moving <= self._low():
             self._backlog.refill()

@@ -110,6 +110,8 @@ class Unsafe:
         self._unclaimed: dict[bytes, Found] = {}
         self._pushes: deque[Outgoing] = deque()
         self._again = 0.0
+        #: How the run stood when an answer came last.
+        self._stood: Standing | None = None
         #: Of the session that was open when the store went.
         self._epoch = 0
         self._task: asyncio.Task[None] | None = None
@@ -166,11 +168,11 @@ class Unsafe:
 
     def claimed(self, asks: Sequence[Ask], claims: Sequence[Claim]) -> None:
         """What :meth:`asking` asked for was answered."""
-        with_engine = self._tries.with_engine()
+        with_engine, is_open = self._tries.with_engine(), self._is_open()
         for ask, claim in zip(asks, claims, strict=True):
             found = self._unclaimed.get(ask.entry.digest)
             if found is ask:
-                self._answered(found, claim, with_engine)
+                self._answered(found, claim, with_engine, is_open)
         if self._unclaimed:
             self._wake()
         else:
@@ -243,7 +245,7 @@ class Unsafe:
         self._is_alone = False
         # A store in which the session is gone may have lost the rest as well.
         self._pushes += self._source.kept(everything=self._epoch != self._runtime.session.epoch)
-        self._again = 0.0
+        self._again, self._stood = 0.0, None
         if not self._unclaimed:
             self._tell()
         self._wake()
@@ -288,11 +290,12 @@ class Unsafe:
         else:
             self._safe(found)
 
-    def _answered(self, found: Found, claim: Claim, with_engine: set[Hold]) -> None:
+    def _answered(self, found: Found, claim: Claim, with_engine: set[Hold], is_open: bool) -> None:
         if claim.answer is Answer.GRANTED:
             self._leased(found, claim.fence, claim.attempts, claim.deaths)
             return
-        if claim.answer is Answer.CONTENDED and self._is_to_be_asked_again(found):
+        is_certain = is_open and found.epoch == self._runtime.session.epoch
+        if claim.answer is Answer.CONTENDED and not is_certain:
             self._again = time.monotonic() + AGAIN
             return
         if found.hold.verdict is not None or found.hold in with_engine:
@@ -307,10 +310,10 @@ class Unsafe:
         else:
             self._safe(found)
 
-    def _is_to_be_asked_again(self, found: Found) -> bool:
-        standing = self._standing()
-        is_shut = standing is None or standing.grace or standing.paused
-        return is_shut or found.epoch != self._runtime.session.epoch
+    def _is_open(self) -> bool:
+        """Was anything granted when this answer was given? If the turn before and this one say so."""
+        before, self._stood = self._stood, self._standing()
+        return not any(stood is None or stood.grace or stood.paused for stood in (before, self._stood))
 
     def _leased(self, found: Found, fence: int, attempts: int, deaths: int) -> None:
         del self._unclaimed[found.entry.digest]

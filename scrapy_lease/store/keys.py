@@ -108,8 +108,8 @@ class Scope:
 
 #: Parts of a pool, in the order in which its scripts take them (see ``pool_take.lua`` for what each holds).
 POOL_PARTS = (
-    "meta", "resources", "free", "spotted", "resting", "leases", "held", "exits", "behind", "expiries", "rests", "benched",
-    "sites", "members", "over", "waiting", "asks", "recalls", "events",
+    "meta", "resources", "free", "spotted", "resting", "leases", "exits", "behind", "expiries", "rests",
+    "benched", "sites", "members", "over", "waiting", "asks", "recalls", "events",
 )  # fmt: skip
 
 
@@ -130,10 +130,18 @@ class PoolKeys:
         """Return the key of one of :data:`POOL_PARTS`."""
         return f"{self.namespace.prefix}:pool:{self.label}:{part}"
 
-    def all(self, sid: str) -> list[str]:
-        """Return the keys of every pool script, for a call of session *sid*; "" for one from outside."""
+    def held(self, sid: str) -> str:
+        """SET of the resources that a session has leased."""
+        return self.key(f"held:{sid}")
+
+    def all(self, sid: str, other: str = "") -> list[str]:
+        """Return the keys of every pool script, for a call of session *sid*, "" for one from outside.
+
+        :param other: the session before it, whose leases it takes along.
+        """
         space = self.namespace
-        return [space.clock, space.sessions, space.session(sid), *map(self.key, POOL_PARTS)]
+        parts = map(self.key, POOL_PARTS)
+        return [space.clock, space.sessions, space.session(sid), *parts, self.held(sid), self.held(other)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,13 @@
 
 A client of a session calls, in this order:
 
-1. :meth:`PoolScripts.report` with what it holds (nothing at first): before its first take, after each loss (with the lost
-   session as *previous*), and at once when a take raises :class:`GenerationChanged` or a heartbeat tells of another
-   generation. What it registered within the last seconds it registers again before that.
-2. :meth:`PoolScripts.take` whenever it needs more; at least once a second while it waits, and at each heartbeat while it
-   holds or has asked for anything, if only to be told what others need of it (:attr:`PoolStanding.yields`,
+1. :meth:`PoolScripts.report` with what it holds (nothing at first): before its first take, after each loss (with the
+   lost session as *previous*), and at once when a take raises :class:`GenerationChanged` or a heartbeat tells of
+   another generation. What it registered within the last seconds it registers again before that.
+2. :meth:`PoolScripts.take` whenever it needs more; at least once a second while it waits, and at each heartbeat while
+   it holds or has asked for anything, if only to be told what others need of it (:attr:`PoolStanding.yields`,
    :attr:`Take.recalled`). Wanting nothing any more is said by a take of nothing.
+   A session that the answer names as expired it reclaims, 100 leases a call, with a take after each.
 3. :meth:`PoolScripts.settle` with verdicts and what it gives back, as one batch a turn.
 
 Calls are numbered for each verb and pool, as in :mod:`scrapy_lease.store.scripts`.
@@ -96,8 +97,8 @@ class Backoff:
 class Verdict:
     """What a session says of a resource it holds.
 
-    ``ok`` (site) and ``ban`` (site, backoff) leave it leased; ``broken`` (backoff), ``back`` (ms until it may be handed out
-    again) and ``gone`` (reason) end the lease.
+    ``ok`` (site) and ``ban`` (site, backoff) leave it leased; ``broken`` (backoff), ``back`` (ms until it may be handed
+    out again, or nothing) and ``gone`` (reason) end the lease.
     """
 
     id: str
@@ -110,8 +111,9 @@ class Verdict:
 class PoolStanding:
     """How a pool stands: resources free, free but resting for some site, leased, resting for all, known at all.
 
-    ``waiting``: other live sessions that wait; ``share``: leases a session may have while others wait; ``yields``: leases
-    this session is to give back as soon as their requests end.
+    ``waiting``: other live sessions that wait; ``share``: leases a session may have while others wait; ``yields``:
+    leases this session is to give back as soon as their requests end; ``expired``: a session that is over and holds or
+    waits, to be reclaimed, or "".
     """
 
     grace: bool
@@ -123,6 +125,7 @@ class PoolStanding:
     waiting: int
     share: int
     yields: int
+    expired: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +157,8 @@ class PoolScripts:
         :raises SessionLost: the session is over.
         """
         columns = ([name for name, _ in holds], [fence_text(fence) for _, fence in holds], previous)
-        reply = await self._call("report", sid, n, *columns)
+        packed = pack((*columns, self._lane("report")))
+        reply: bytes = await self.channel.call(Call("pool_report", self.keys.all(sid, previous), [sid, n, packed]))
         if reply == b"lost":
             raise SessionLost(f"session {sid} is over")
         self._reported, *fences = self._answer(reply, "report", n).split()
@@ -171,7 +175,8 @@ class PoolScripts:
         :raises GenerationChanged: the session has not reported to this server yet.
         """
         ask = {
-            "asks": list(asks), "reported": self._reported, "margin": margin, "grace": grace, "verb": self._lane("take"),
+            "asks": list(asks), "reported": self._reported, "margin": margin, "grace": grace,
+            "verb": self._lane("take"),
         }  # fmt: skip
         (status, *standing), *rest = await self.channel.call(Call("pool_take", self.keys.all(sid), [sid, n, pack(ask)]))
         if status == b"report":
@@ -182,6 +187,14 @@ class PoolScripts:
             raise _older("take", n)
         return _taken(standing, *rest)
 
+    async def reclaim(self, sid: str, *, grace: int = 0) -> tuple[int, int]:
+        """End up to 100 leases of *sid*, a session that is over; *grace* as for :meth:`take`.
+
+        :returns: (ended, left); left is -1 while it lives, or its grace or the server's runs.
+        """
+        ended, left = await self.channel.call(Call("pool_reclaim", self.keys.all(sid), [sid, grace]))
+        return ended, left
+
     async def settle(self, sid: str, n: int, verdicts: Sequence[Verdict]) -> str:
         """Say how leased resources did, and give them back.
 
@@ -190,7 +203,8 @@ class PoolScripts:
         """
         columns = (
             [verdict.id for verdict in verdicts], [fence_text(verdict.fence) for verdict in verdicts],
-            "".join(_CODES[verdict.verb] for verdict in verdicts), [_flat(verdict.args) for verdict in verdicts],
+            "".join(_CODES[verdict.verb] for verdict in verdicts),
+            {number: _flat(verdict.args) for number, verdict in enumerate(verdicts, 1) if verdict.args},
         )  # fmt: skip
         return self._answer(await self._call("settle", sid, n, *columns), "settle", n)
 
@@ -251,23 +265,27 @@ def _check(resource: Resource) -> None:
 
 
 def _taken(
-    standing: Sequence[int], fence: bytes, ids: Sequence[bytes], records: Sequence[bytes], marks: Sequence[bytes],
+    standing: Sequence[Any], fence: bytes, ids: Sequence[bytes], records: Sequence[bytes], marks: Sequence[bytes],
     pauses: Sequence[int], recalled: Sequence[bytes],
 ) -> Take:  # fmt: skip
-    grace, now, wall, *counts = standing
+    grace, now, wall, *counts, expired = standing
     leases = tuple(
         _lease(name.decode(), int(fence), record, packed, now, wall)
         for name, record, packed in zip(ids, records, marks, strict=True)
     )
     return Take(
-        PoolStanding(bool(grace), *counts), leases, tuple(pauses), tuple(name.decode() for name in recalled)
+        PoolStanding(bool(grace), *counts, expired.decode()),
+        leases,
+        tuple(pauses),
+        tuple(name.decode() for name in recalled),
     )
 
 
 def _lease(name: str, fence: int, record: bytes, packed: bytes, now: int, wall: int) -> Lease:
     exit_end = 19 + int(record[16:19])
     expiry = int(record[3:16])
-    rests = {site: Rest(max(0, until - now), strikes) for site, (until, strikes) in _marks.decode(packed).items()} if packed else {}
+    marks = _marks.decode(packed) if packed else {}
+    rests = {site: Rest(max(0, until - now), strikes) for site, (until, strikes) in marks.items()}
     return Lease(
         name, fence, record[exit_end:], record[19:exit_end].decode(), expiry - wall if expiry else None,
         int(record[1:3]), rests,

@@ -36,7 +36,8 @@ def test_a_feed_of_urls(fleet: Callable[..., Fleet], server: Server, kind: str) 
 @pytest.mark.parametrize("mode", ["one", "each"])
 def test_two_nodes_and_a_feed(fleet: Callable[..., Fleet], server: Server, mode: str) -> None:
     """Whoever reads, both nodes fetch what is fed, each page once; both end when there was no work for a while."""
-    shop, client = fleet(products=200, latency=0.02), server.client()
+    # Slow enough that one node cannot fetch all that it reads.
+    shop, client = fleet(products=200, latency=0.15), server.client()
     nodes = [crawl_feed(shop, f"n{node}", idle=5, settings={"LEASE_START": mode}) for node in range(2)]
     for node in nodes:
         node.wait_for("Spider opened")

@@ -145,6 +145,48 @@ def test_what_is_no_item_is_fetched_each_time(shop: Fleet, run: Run) -> None:
     assert node.stats["lease/items/leased"] == 1
 
 
+def test_what_is_contended_holds_nobody_up(shop: Fleet) -> None:
+    """Requests whose items another host holds wait outside of the downloader: those behind them are fetched at once."""
+    source = """
+        class Behind(ShopSpider):
+            async def start(self):
+                for number in range(1, 9):
+                    yield self.page(f"/slow/{number}?s=30")
+                for number in range(1, int(self.products) + 1):
+                    yield self.page(f"/product/{number}")
+        """
+    holder = crawl(shop, "n0", source, settings=plain(CONCURRENT_REQUESTS=8), products=0)
+    shop.wait_for_hits(8, "/slow/")
+    other = crawl(shop, "n1", source, settings=plain(CONCURRENT_REQUESTS=2), products=40)
+    shop.wait_for_hits(40)
+    assert len(shop.hits("/slow/")) == 8
+    assert other.is_running
+    holder.kill()
+    hits = shop.wait_for_hits(10, "/slow/")
+    assert Counter(hit.node for hit in hits) == {"n0": 8, "n1": 2}
+
+
+def test_spiders_of_scrapy_redis_are_fed(shop: Fleet, server: Server) -> None:
+    """Two nodes of scrapy_redis.spiders.RedisSpider: what is pushed to their list is fetched, what it leads to once."""
+    source = """
+        from scrapy_redis.spiders import RedisSpider
+
+        class Fed(RedisSpider, ShopSpider):
+            redis_key = "fed"
+            max_idle_time = 4
+
+            def parse(self, response):
+                if "links" not in response.url:
+                    yield ShopSpider.parse(self, response)
+                for path in response.css("a::attr(href)").getall():
+                    yield response.follow(path)
+        """
+    server.client().rpush("fed", *(f"{shop.base}/links/{number}" for number in (10, 20, 30, 40)))
+    shop.wait([crawl(shop, name, source, settings=scrapy_redis(server.url)) for name in ("n0", "n1")])
+    assert fetched(shop) == dict.fromkeys(shop.expected, 1)
+    assert len(shop.hits("/links/")) == 4
+
+
 def test_jobdir_resumes(shop: Fleet, server: Server) -> None:
     """Stopped and resumed with JOBDIR: what was not fetched comes from the scheduler or the store, nothing twice."""
     settings = plain(JOBDIR=str(shop.folder / "job"), CONCURRENT_REQUESTS=4, DOWNLOAD_DELAY=0.05)
@@ -218,10 +260,19 @@ def test_a_node_is_drained(shop: Fleet, server: Server) -> None:
 
 
 def test_without_a_reactor(shop: Fleet, run: Run) -> None:
-    """Scrapy's reactorless mode works alike."""
-    node = run(LISTS, settings={"TWISTED_REACTOR_ENABLED": "False"})
-    assert node.stats["lease/items/done"] == 42
-    assert fetched(shop) == dict.fromkeys(shop.expected, 1)
+    """Scrapy's reactorless mode works alike: pages that lead on, redirects, retries."""
+    node = run("""
+        class Linked(ShopSpider):
+            async def start(self):
+                yield self.page("/links/8", callback=self.parse_links)
+
+            def parse_links(self, response):
+                for path in (*response.css("a::attr(href)").getall(), "/go/9", "/flaky/10"):
+                    yield response.follow(path)
+        """, settings={"TWISTED_REACTOR_ENABLED": "False"})  # fmt: skip
+    assert node.stats["lease/items/done"] == 11
+    assert node.stats["scheduler/dequeued/memory"] == 11
+    assert fetched(shop) == dict.fromkeys(shop.expected[:9], 1)
 
 
 def test_a_scheduler_that_cannot_be_guarded_refuses(shop: Fleet) -> None:

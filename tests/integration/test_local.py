@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -32,7 +32,7 @@ def shop(fleet: Callable[..., Fleet]) -> Fleet:
     return fleet(products=40, latency=0.05)
 
 
-def local(shop: Fleet, name: str, source: str, *, settings: dict[str, Any] = {}, **options: Any) -> Node:
+def local(shop: Fleet, name: str, source: str, *, settings: Mapping[str, Any] = {}, **options: Any) -> Node:
     """Start a local crawl of *source* as node *name*."""
     return crawl(shop, name, source, settings={**LOCAL, **settings}, **options)
 
@@ -47,7 +47,7 @@ def nodes_of(shop: Fleet, source: str, number: int = 2, **options: Any) -> list[
 def test_each_item_once_each_list_by_each_host(fleet: Callable[..., Fleet], server: Server) -> None:
     """Three hosts, 900 products of a site that takes its time: each is fetched once, and each host has its share."""
     shop = fleet(products=900, latency=0.25)
-    nodes = [shop.crawl(f"n{number}", settings=LOCAL, per_page=100) for number in range(3)]
+    nodes = [shop.crawl(f"n{number}", "s03_local", per_page=100) for number in range(3)]
     shop.wait(nodes, timeout=60)
     verdict = shop.verdict()
     assert not verdict.lost
@@ -57,6 +57,17 @@ def test_each_item_once_each_list_by_each_host(fleet: Callable[..., Fleet], serv
     assert sum(shares) == 900
     assert min(shares) >= 100
     assert not records_of(server.client())
+
+
+@pytest.mark.parametrize("settings", [
+    {"DOWNLOAD_DELAY": 0.1}, {"AUTOTHROTTLE_ENABLED": True, "AUTOTHROTTLE_START_DELAY": 0.1},
+    {"CONCURRENT_REQUESTS": 0}, {"LEASE_WINDOW": 1}, {"TWISTED_REACTOR_ENABLED": False},
+    {"LEASE_ON_HOLDER_DEATH": "park"},
+], ids=lambda settings: next(iter(settings)))  # fmt: skip
+def test_other_settings(shop: Fleet, settings: dict[str, Any]) -> None:
+    """A delay, throttling, no limit, a window of one, no reactor, at most once: each product is fetched once."""
+    nodes_of(shop, LISTS, settings=settings)
+    assert Counter(paths_of(shop.hits("/product/"))) == Counter(shop.expected)
 
 
 def test_alone_the_order_is_that_of_the_queue(shop: Fleet) -> None:
@@ -95,11 +106,14 @@ def test_a_second_run_finds_all_done(shop: Fleet) -> None:
 
 def test_who_came_late_does_not_say_that_all_was_done(shop: Fleet) -> None:
     """A host whose only item was another's all the while has finished like the other."""
-    nodes = nodes_of(shop, """
+    nodes = nodes_of(
+        shop,
+        """
         class One(ShopSpider):
             async def start(self):
                 yield self.page("/slow/1?s=4")
-        """)
+        """,
+    )
     assert [node.stats["finish_reason"] for node in nodes] == ["finished", "finished"]
     assert len(shop.hits("/slow/")) == 1
 
@@ -151,7 +165,9 @@ def test_contended_is_skipped(shop: Fleet) -> None:
 
 def test_pages_of_an_item_belong_together(shop: Fleet) -> None:
     """Redirects, retries, get_retry_request and requests of the same key go on with their item, on each host."""
-    nodes = nodes_of(shop, """
+    nodes = nodes_of(
+        shop,
+        """
         from scrapy.downloadermiddlewares.retry import get_retry_request
 
         class Again(ShopSpider):
@@ -171,7 +187,8 @@ def test_pages_of_an_item_belong_together(shop: Fleet) -> None:
                 yield from response.follow_all(css="a.product")
                 if "page=1" in response.url:
                     yield self.page("/lists?page=2&per_page=5", callback=self.parse_part, meta={"lease_item": "parts"})
-        """)
+        """,
+    )
     counted = Counter(paths_of(items_of(shop)))
     assert counted.pop("again") == 2
     # Scrapy's duplicate filter knows the address of product 3.
@@ -183,7 +200,9 @@ def test_pages_of_an_item_belong_together(shop: Fleet) -> None:
 
 def test_what_is_no_item_belongs_to_what_led_to_it(shop: Fleet) -> None:
     """A page with requests that are no items: fetched with it, by one host, and their items accepted once."""
-    nodes = nodes_of(shop, """
+    nodes = nodes_of(
+        shop,
+        """
         class Parts(ShopSpider):
             async def start(self):
                 for number in range(1, 11):
@@ -192,7 +211,9 @@ def test_what_is_no_item_belongs_to_what_led_to_it(shop: Fleet) -> None:
             def parse_first(self, response):
                 for part in range(3):
                     yield Request(response.url + f"?part={part}", dont_filter=True)
-        """, 3)
+        """,
+        3,
+    )
     hits = Counter(hit.path for hit in shop.hits("/product/"))
     assert set(hits.values()) == {1}
     assert len(hits) == 40
@@ -202,12 +223,15 @@ def test_what_is_no_item_belongs_to_what_led_to_it(shop: Fleet) -> None:
 
 def test_what_cannot_be_stored_is_fetched_by_each(shop: Fleet, server: Server) -> None:
     """Unserialisable meta: fetched by each host that comes to it, without a lease; one warning each."""
-    nodes = nodes_of(shop, """
+    nodes = nodes_of(
+        shop,
+        """
         class Unstorable(ShopSpider):
             async def start(self):
                 yield self.page("/product/1", meta={"lock": asyncio.Lock()})
                 yield self.page("/product/2")
-        """)
+        """,
+    )
     assert Counter(paths_of(shop.hits("/product/"))) == {"/product/1": 2, "/product/2": 1}
     for node in nodes:
         assert node.log.count("stays with this node because it cannot be stored") == 1
@@ -230,7 +254,9 @@ def test_start_requests_with_dont_filter(shop: Fleet) -> None:
 
 def test_failed_items_are_tried_by_whoever(shop: Fleet, server: Server) -> None:
     """A fault is counted over all hosts; at the limit the item is a dead letter, which is not tried again."""
-    nodes = nodes_of(shop, """
+    nodes = nodes_of(
+        shop,
+        """
         class Failing(ShopSpider):
             async def start(self):
                 for number in range(1, 6):
@@ -240,7 +266,8 @@ def test_failed_items_are_tried_by_whoever(shop: Fleet, server: Server) -> None:
                 if response.url.endswith("/2"):
                     raise ValueError("of the callback")
                 return super().parse(response)
-        """)
+        """,
+    )
     assert len(shop.hits("/product/2")) == 3
     (letter,) = dead_letters(server.client())
     assert (letter["reason"], letter["attempts"]) == ("callback", 3)
@@ -276,25 +303,31 @@ def test_a_page_that_led_on_is_tried_again_on_each_host(fleet: Callable[..., Fle
 
 def test_a_refused_page_that_leads_on(shop: Fleet) -> None:
     """A 404 whose errback yields requests leads on: each host follows it, what it leads to is fetched once."""
-    nodes_of(shop, """
+    nodes_of(
+        shop,
+        """
         class Refused(ShopSpider):
             async def start(self):
                 yield self.page("/product/999", errback=self.refused)
 
             def refused(self, failure):
                 yield self.page("/product/1")
-        """)
+        """,
+    )
     assert Counter(paths_of(shop.hits("/product/"))) == {"/product/999": 2, "/product/1": 1}
 
 
 def test_what_others_push_and_retry(shop: Fleet, server: Server) -> None:
     """Requests pushed from outside are fetched by local nodes, also when nothing else is left to them."""
     push(server.url, *(from_spec({"url": shop.base + f"/product/{number}"}) for number in range(1, 8)))
-    nodes_of(shop, """
+    nodes_of(
+        shop,
+        """
         class Nothing(ShopSpider):
             async def start(self):
                 yield self.page("/product/8")
-        """)
+        """,
+    )
     assert Counter(paths_of(items_of(shop))) == Counter(shop.expected[:8])
 
 

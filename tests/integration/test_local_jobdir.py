@@ -1,4 +1,4 @@
-"""``LEASE_QUEUE = "local"`` with JOBDIR: a crawl that is stopped and resumed fetches nothing twice and loses nothing."""
+"""``LEASE_QUEUE = "local"`` with JOBDIR: stopped and resumed, a crawl fetches nothing twice and loses nothing."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_stop_and_resume(shop: Fleet, server: Server) -> None:
 
 
 def test_start_urls(shop: Fleet) -> None:
-    """start_urls (dont_filter): each is fetched once, although start() is read again; linked ones are items of their own."""
+    """start_urls (dont_filter) are fetched once, although start() is read again; linked ones are items of their own."""
     node = start(shop, "n0-a", URLS)
     shop.wait_for_hits(20)
     stop(node)

@@ -49,7 +49,7 @@ class Many(ShopSpider):
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("dont_filter", [False, True])
 def test_requests_that_others_hold(fleet: Callable[..., Fleet], dont_filter: bool) -> None:
-    """Three hosts with the same requests, two of which hold many: 1.5 times the memory of bare Scrapy, and few aside."""
+    """Three hosts with the same requests, two of which hold many: 1.5 times bare Scrapy's memory, and few aside."""
     shop = fleet(products=1)
     source = MANY.replace("DONT_FILTER", str(dont_filter))
 
@@ -65,6 +65,6 @@ def test_requests_that_others_hold(fleet: Callable[..., Fleet], dont_filter: boo
         crawl(shop, f"holder{number}", source, settings={**local, "LEASE_WINDOW": 3000}, seconds="600")
     until(lambda: len(shop.hits("/slow/")) > 60)
     leased = told("leased", **local, LEASE_WINDOW=WINDOW)
-    print(f"{NUMBER} requests, MB: bare {bare['rss'] / 1e6:.0f}, leased {leased['rss'] / 1e6:.0f}; {leased['aside']} aside")
+    print(f"{NUMBER} requests, bytes: bare {bare['rss']}, leased {leased['rss']}; {leased['aside']} aside")
     assert leased["rss"] <= 1.5 * bare["rss"]
     assert 0 < leased["aside"] <= ASIDE * WINDOW

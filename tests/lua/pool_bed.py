@@ -59,6 +59,10 @@ class PoolBed(Bed):
         """Do as an operator asks."""
         return self.run(self.outside.change(verb, [str(name) for name in names]))
 
+    def recover(self, sid: str, *, grace: int = 0) -> tuple[int, int]:
+        """End leases of a session that is over."""
+        return self.run(self.outside.reclaim(sid, grace=grace))
+
     def events(self) -> list[Mapping[str, str]]:
         """What the pool tells, oldest first."""
         rows = self.client.xrange(self.pool.key("events"))
@@ -121,9 +125,7 @@ class Member:
         return self._bed.run(self.scripts.report(self.sid, self._number("report", n), holds, previous=previous))
 
     def take(self, *asks: tuple[str, int], n: int | None = None, margin: int = 0, grace: int = 0) -> Take:
-        return self._bed.run(
-            self.scripts.take(self.sid, self._number("take", n), asks, margin=margin, grace=grace)
-        )
+        return self._bed.run(self.scripts.take(self.sid, self._number("take", n), asks, margin=margin, grace=grace))
 
     def get(self, want: int = 1, site: str = "") -> tuple[Lease, ...]:
         """What a take for one site gives."""

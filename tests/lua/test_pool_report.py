@@ -59,7 +59,7 @@ def test_what_is_not_to_be_had_is_lost(bed: PoolBed) -> None:
 
 
 def test_a_lost_session_gets_back_what_nobody_took(bed: PoolBed) -> None:
-    """A new session that names the lost one gets what that still holds under a new fence; the old one's word is void."""
+    """A new session that names the lost one gets what that still holds; the old one's word is void."""
     old, other = bed.member("old"), bed.member("b", ttl=HOUR)
     bed.add("p1", "p2", "p3")
     leases = old.get(3)

@@ -96,7 +96,8 @@ def test_a_rest_doubles_up_to_the_longest(bed: PoolBed) -> None:
         assert member.say(lease, "ban", "shop", backoff) == "+"
         rest = bed.client.zrange(bed.pool.key("benched"), 0, -1)
         now = int(bed.client.hget(bed.scope.namespace.clock, "now"))
-        assert [int(member[5:21]) - now for member in rest] == [length]
+        (left,) = [int(entry[5:21]) - now for entry in rest]
+        assert length - 1000 < left <= length
         bed.pass_time(length + 1)
         bed.run(bed.scripts.beat("a", ttl=HOUR, node="host"))
 
@@ -108,7 +109,7 @@ def test_jitter_takes_up_to_a_quarter(bed: PoolBed) -> None:
     (lease,) = member.get()
     member.say(lease, "broken", Backoff(10_000, 60_000, 1000))
     now = int(bed.client.hget(bed.scope.namespace.clock, "now"))
-    assert bed.client.zscore(bed.pool.key("resting"), "p1") == now + 7500
+    assert now + 7000 < bed.client.zscore(bed.pool.key("resting"), "p1") <= now + 7500
 
 
 def test_a_probe_decides_the_return_to_a_site(bed: PoolBed) -> None:
@@ -130,7 +131,7 @@ def test_a_probe_decides_the_return_to_a_site(bed: PoolBed) -> None:
 
 
 def test_a_broken_one_rests_for_all(bed: PoolBed) -> None:
-    """A broken resource serves nobody until its rest is over; its next use is a probe, which doubles the rest or ends it."""
+    """A broken resource serves nobody until its rest is over; its next use is a probe, which doubles or ends it."""
     member = bed.member(ttl=HOUR)
     bed.add("p1")
     (lease,) = member.get()
@@ -175,7 +176,7 @@ def test_a_site_ejects_at_most_half_a_pool(bed: PoolBed) -> None:
 
 
 def test_one_probe_decides_on_a_paused_site(bed: PoolBed) -> None:
-    """After the pause one session gets one lease for the site; a ban pauses it for twice as long, an answer ends that."""
+    """After the pause one session gets one lease for the site; a ban doubles the pause, an answer ends it."""
     member, other = bed.member("a", ttl=HOUR), bed.member("b", ttl=HOUR)
     bed.add("p1", "p2")
     leases = member.get(2)

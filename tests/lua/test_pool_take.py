@@ -57,7 +57,7 @@ def test_how_the_pool_stands(bed: PoolBed) -> None:
     member.say(first, "broken")
     member.say(second, "ban", "shop")
     member.back(second)
-    assert member.take().standing == PoolStanding(False, 3, 1, 1, 1, 6, 0, 4, 0)
+    assert member.take().standing == PoolStanding(False, 3, 1, 1, 1, 6, 0, 4, 0, "")
     assert bed.holder(third.id) == "a"
 
 
@@ -135,44 +135,6 @@ def test_an_expired_lease_ends_with_its_holder(bed: PoolBed) -> None:
     assert bed.place("p1") == "gone"
 
 
-def test_a_dead_sessions_resources_serve_others(bed: PoolBed) -> None:
-    """After the deadline, and the grace after it, whoever asks ends its leases; not before."""
-    dead, other = bed.member("dead"), bed.member("b", ttl=HOUR)
-    bed.add("p1", "p2")
-    held = dead.get(2)
-    bed.pass_time(TTL - 10)
-    assert other.take(("", 1), grace=20_000).leases == ()
-    bed.pass_time(10_000)
-    assert other.take(("", 1), grace=20_000).leases == ()
-    bed.pass_time(15_000)
-    (lease,) = other.take(("", 1), grace=20_000).leases
-    assert lease.fence > held[0].fence
-    assert dead.back(*held) == "--"
-    assert bed.holder(lease.id) == "b"
-
-
-def test_a_closed_session_needs_no_grace(bed: PoolBed) -> None:
-    """What a session left behind on closing serves others at once."""
-    closing, other = bed.member("closing"), bed.member("b")
-    bed.add("p1")
-    closing.get()
-    bed.run(bed.scripts.close("closing"))
-    assert ids(other.take(("", 1), grace=20_000)) == ["p1"]
-    assert [event["why"] for event in bed.events() if event["what"] == "back"] == ["closed"]
-
-
-def test_a_hundred_at_a_time(bed: PoolBed) -> None:
-    """One call ends at most a hundred leases of a dead session, then goes on until none is left."""
-    dead, other = bed.member("dead"), bed.member("b", ttl=HOUR)
-    bed.add(*range(230))
-    dead.get(230)
-    bed.pass_time(TTL + 1)
-    left = []
-    for _ in range(3):
-        left.append(other.take().standing.leased)
-    assert left == [130, 30, 0]
-
-
 def test_a_repeated_take_changes_nothing(bed: PoolBed) -> None:
     """The last number again gives the same leases, as far as they are still held; an older one is refused."""
     member = bed.member()
@@ -225,11 +187,13 @@ def test_after_a_restart_nothing_is_granted_before_the_grace_is_over(own_bed: Po
         member.get()
     assert member.report(lease) == [lease.fence]
     own_bed.pass_time(2000)
-    taken = member.take(("", 3))
-    assert (taken.standing.grace, taken.leases, taken.standing.leased) == (True, (), 2)
-    own_bed.pass_time(TTL - 3000)
+    standing = member.take(("", 3)).standing
+    assert (standing.grace, standing.free, standing.leased, standing.expired) == (True, 2, 2, "")
+    assert own_bed.recover("dead") == (0, -1)
+    own_bed.pass_time(TTL - 5000)
     own_bed.run(own_bed.scripts.beat("a", ttl=TTL, node="host"))
-    own_bed.pass_time(1000)
+    own_bed.pass_time(3000)
+    assert own_bed.recover("dead") == (1, 0)
     assert len(member.get(9)) == 3
 
 
@@ -253,4 +217,4 @@ def test_events_tell_who_had_what(bed: PoolBed) -> None:
 def test_all_keys_are_in_one_slot(bed: PoolBed) -> None:
     """Every key a pool script is given has the hash tag of its shard."""
     assert all(key.startswith("{test:0}:") for key in bed.pool.all("a"))
-    assert len(set(bed.pool.all("a"))) == 22
+    assert len(set(bed.pool.all("a", "b"))) == 23

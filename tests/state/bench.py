@@ -242,9 +242,7 @@ class Bench:
     def lease(self, sid: str, n: int, want: int, rooms: Mapping[str, int]) -> list[Grant]:
         """Lease; raises as the script's method does."""
         model = self.model
-        known, (standing, grants) = self._granting(
-            sid, "lease", n, self._scripts.lease(sid, n, want=want, rooms=rooms)
-        )
+        known, (standing, grants) = self._granting(sid, "lease", n, self._scripts.lease(sid, n, want=want, rooms=rooms))
         if known is None:
             self._check_grants(grants, want, rooms)
             model.grant(sid, grants)

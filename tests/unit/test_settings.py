@@ -158,7 +158,7 @@ def test_text_is_read_as_the_type_of_the_setting(field: str, text: str, value: o
         ("LEASE_ITEM_BACKOFF", (60, 5), "the first wait is longer"),
         ("LEASE_START", "eech", 'did you mean "each"?'),
         ("LEASE_DONE_WHEN", "itemz", 'did you mean "items"?'),
-        ("LEASE_ON_STORE_DOWN", "unsafe_local", '"unsafe_local" is not available in this version'),
+        ("LEASE_ON_STORE_DOWN", "unsafe", 'is not allowed; allowed: "wait" or "unsafe_local"'),
         ("LEASE_ITEM_KEY", "no.such.thing", "cannot be imported"),
         ("LEASE_ITEM_KEY", f"{HERE}.HERE", "cannot be called"),
         ("LEASE_NAMESPACE", "", "a name"),
@@ -217,7 +217,6 @@ def test_settings_error_is_both_kinds() -> None:
         "LEASE_ACCOUNT_QUOTA",
         "LEASE_VERDICTS",
         "LEASE_POLICY",
-        "LEASE_ROLLOUT",
     ],
 )
 def test_what_this_version_lacks_is_refused(name: str) -> None:

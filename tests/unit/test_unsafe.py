@@ -245,12 +245,15 @@ def test_what_was_asked_under_a_lost_session(crawl: Crawl) -> None:
 
 
 def test_another_has_it(crawl: Crawl) -> None:
-    """It is dropped here, and pushed in case it is free by now; only the answer to that makes its page safe."""
+    """Contended twice, it is dropped and pushed in case it is free by now; only the answer makes its page safe."""
     parent = Hold(digest_of("parent"), 5, 1, "site", "auto", b"")
     crawl.ledger.add(parent)
     crawl.goes()
     hold = crawl.grants_itself("1", parent)
     crawl.is_back()
+    crawl.claims(Answer.CONTENDED)
+    assert crawl.ledger.is_held(hold)
+    crawl.unsafe._again = 0.0
     crawl.claims(Answer.CONTENDED)
     assert not crawl.ledger.is_held(hold)
     assert parent.unsafe == 1

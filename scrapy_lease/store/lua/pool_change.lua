@@ -13,67 +13,65 @@
 --         strikes: how often in a row it was broken; above 0 its next use is a probe.
 -- free, spotted  ZSET id -> lease clock from which it may be handed out; spotted: it rests for some site
 -- resting ZSET id -> lease clock until which it rests for all sites
--- leases  HASH id -> fence (16), since (13, wall clock), session;   held ZSET of session, \0, id
+-- leases  HASH id -> fence (16), since (13, wall clock), session;   held SET of the ids that one session has leased; an id
+--         whose lease an operator ended stays in it until the session has heard of that
 -- exits   HASH exit address -> the one identity behind it that is in play: free, spotted or leased
 -- behind  ZSET of exit, \0, id: other identities that would be free;   expiries ZSET id -> expiry
 -- rests   HASH id -> {site = {until, strikes}};   benched ZSET of site, \0, until (16), id: the same, by site
 -- sites   HASH site -> {until, strikes, until when a probe of it counts}: sites that failed on half of the pool
 -- members ZSET of the sessions that hold or wait -> when somebody last looked whether they live
 -- over    HASH session -> when it was first seen to be over
--- waiting ZSET session -> since;   asks HASH session -> {arrivals it has tried, last call, how many it wants}
+-- waiting ZSET session -> since;   asks HASH session -> {arrivals it has tried, last call, leases wanted, leases held then}
 -- recalls ZSET of session, \0, id: what a holder is to give back, or has lost
 -- A resource is in exactly one of leases, free, spotted, behind, resting, or in none of them: drained or revoked, aside.
 local clock, sessions, session, meta, resources, free = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local spotted, resting, leases, held, exits, behind = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
-local expiries, rests, benched, sites, members = KEYS[13], KEYS[14], KEYS[15], KEYS[16], KEYS[17]
-local over, waiting, asks, recalls, events = KEYS[18], KEYS[19], KEYS[20], KEYS[21], KEYS[22]
+local spotted, resting, leases, exits, behind = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
+local expiries, rests, benched, sites, members = KEYS[12], KEYS[13], KEYS[14], KEYS[15], KEYS[16]
+local over, waiting, asks, recalls, events = KEYS[17], KEYS[18], KEYS[19], KEYS[20], KEYS[21]
+local held, held_by_other = KEYS[22], KEYS[23]
 
-local PLAIN, DRAINED, REVOKED = ' ', 'd', 'x'
+local PLAIN, DRAINED, REVOKED, NEVER = ' ', 'd', 'x', '0000000000000'
+local FIRST_OF_EXIT, FIRST_OF_HOLDER = 20, 30
 local EVENTS = 100000                    -- about as many are kept
 local MOVES = 100                        -- at most so many are moved along the way of a call
 
 local now, wall, micros = advance(clock)
+local function moment(milliseconds) return string.format('%013.0f', milliseconds) end
+local at_once = moment(wall)
 local arrivals, told = 0, {}
 
 local function flag_of(value) return string.sub(value, 1, 1) end
 local function strikes_of(value) return tonumber(string.sub(value, 2, 3)) end
 local function expiry_of(value) return tonumber(string.sub(value, 4, 16)) end
-local function exit_of(value) return string.sub(value, 20, 19 + tonumber(string.sub(value, 17, 19))) end
+local function exit_of(value) return string.sub(value, FIRST_OF_EXIT, 19 + tonumber(string.sub(value, 17, 19))) end
 local function body_of(value) return string.sub(value, 20 + tonumber(string.sub(value, 17, 19))) end
-local function has_expired(value, margin)
-  local expiry = expiry_of(value)
-  return expiry > 0 and expiry - margin <= wall
+local function has_expired(value, by)
+  local expiry = string.sub(value, 4, 16)
+  return expiry <= by and expiry ~= NEVER
 end
 
 local function resource(flag, strikes, expiry, exit, body)
-  return string.format('%s%02d%013.0f%03d', flag, math.min(strikes, 99), expiry, #exit) .. exit .. body
+  return string.format('%s%02d%s%03d', flag, math.min(strikes, 99), moment(expiry), #exit) .. exit .. body
 end
 
-local function lease_of(id, sid, fence) -- whether the session holds it under this fence
-  local lease = redis.call('HGET', leases, id)
-  return lease and string.sub(lease, 1, FENCE) == fence and string.sub(lease, FENCE + 14) == sid
-end
+local function holder_of(lease) return string.sub(lease, FIRST_OF_HOLDER) end
+local function is_lease_of(lease, sid, fence) return is_held(lease, fence) and holder_of(lease) == sid end
 
 local function of(first) return '[' .. first .. '\0', '(' .. first .. '\1' end
 
-local function ids_of(key, sid, count)
-  local low, high = of(sid)
-  local ids = redis.call('ZRANGEBYLEX', key, low, high, 'LIMIT', 0, count)
-  for i, member in ipairs(ids) do ids[i] = string.sub(member, #sid + 2) end
-  return ids
-end
-
 local function count_of(key, first) return redis.call('ZLEXCOUNT', key, of(first)) end
 
--- Who, what, why and under which fence, for people; one entry for all that a call did alike.
-local function tell(what, sid, fence, why, id)
-  local key = table.concat({what, sid, fence, why}, '\0')
+-- Who, what, why and under which fence, for people; one entry for all that a call did alike. Returns where ids go.
+local function telling(what, sid, fence, why)
+  local key = what .. '\0' .. sid .. '\0' .. fence .. '\0' .. why
   if not told[key] then
     told[key] = {what, sid, fence, why}
     told[#told + 1] = told[key]
   end
-  table.insert(told[key], id)
+  return told[key]
 end
+
+local function tell(what, sid, fence, why, id) table.insert(telling(what, sid, fence, why), id) end
 
 local function finish()
   if arrivals > 0 then redis.call('HINCRBY', meta, 'arrivals', arrivals) end
@@ -153,20 +151,20 @@ end
 
 -- What nobody holds any more finds its place; `from`: when it may be handed out again.
 local function come_back(id, value, from)
-  if has_expired(value, 0) then return vanish(id, value, 'expired') end
+  if has_expired(value, at_once) then return vanish(id, value, 'expired') end
   vacate(id, value)
   if flag_of(value) == PLAIN then enter(id, value, from) end
 end
 
-local function end_lease(id, sid)
+local function end_lease(id, sid, held_of)
   redis.call('HDEL', leases, id)
-  redis.call('ZREM', held, sid .. '\0' .. id)
+  redis.call('SREM', held_of, id)
   redis.call('ZREM', recalls, sid .. '\0' .. id)
 end
 
 local function rest_for_all(id, value, until_when)
   vacate(id, value)
-  if has_expired(value, 0) then return vanish(id, value, 'expired') end
+  if has_expired(value, at_once) then return vanish(id, value, 'expired') end
   if flag_of(value) == PLAIN then redis.call('ZADD', resting, int(until_when), id) end
 end
 
@@ -175,7 +173,17 @@ local function forget(sid)
   redis.call('ZREM', members, sid)
   redis.call('ZREM', waiting, sid)
   redis.call('HDEL', asks, sid)
-  redis.call('HDEL', over, sid)
+end
+
+-- Of what is missing from sessions the time of its end is unknown: the grace counts from when it is seen to be over.
+-- A session that closed had nothing in flight.
+local function is_to_be_reclaimed(sid, in_grace, pause)
+  local deadline = redis.call('ZSCORE', sessions, sid)
+  if deadline and tonumber(deadline) > now then return false end
+  if deadline == '0' then return true end
+  if in_grace then return false end
+  redis.call('HSETNX', over, sid, int(tonumber(deadline or now)))
+  return tonumber(redis.call('HGET', over, sid)) + pause <= now
 end
 -- … to here.
 
@@ -187,19 +195,19 @@ local function set(id, value, flag, strikes)
   return value
 end
 
-local function holder_of(id)
+local function holder(id)
   local lease = redis.call('HGET', leases, id)
-  if lease then return string.sub(lease, FENCE + 14), string.sub(lease, 1, FENCE) end
+  if lease then return holder_of(lease), string.sub(lease, 1, FENCE) end
 end
 
 local function put_aside(id, value, flag)
   if flag_of(value) == flag or flag_of(value) == REVOKED then return '=' end
   set(id, value, flag, strikes_of(value))
-  local holder = holder_of(id)
-  if not holder then
+  local sid = holder(id)
+  if not sid then
     leave(id, value)
   elseif flag == REVOKED then
-    redis.call('ZADD', recalls, 0, holder .. '\0' .. id)
+    redis.call('ZADD', recalls, 0, sid .. '\0' .. id)
   end
   return '+'
 end
@@ -210,26 +218,26 @@ local verb_of = {
   undrain = function(id, value)
     if flag_of(value) == PLAIN then return '=' end
     value = set(id, value, PLAIN, strikes_of(value))
-    local holder = holder_of(id)
-    if holder then
-      redis.call('ZREM', recalls, holder .. '\0' .. id)
+    local sid = holder(id)
+    if sid then
+      redis.call('ZREM', recalls, sid .. '\0' .. id)
     else
       come_back(id, value, now)
     end
     return '+'
   end,
   free = function(id, value)
-    local holder, fence = holder_of(id)
+    local sid, fence = holder(id)
     clear_rests(id)
     value = set(id, value, PLAIN, 0)
-    if not holder then
+    if not sid then
       leave(id, value)
       come_back(id, value, now)
       return '+'
     end
-    end_lease(id, holder)
-    redis.call('ZADD', recalls, 0, holder .. '\0' .. id)
-    tell('back', holder, fence, 'freed', id)
+    redis.call('HDEL', leases, id)
+    redis.call('ZADD', recalls, 0, sid .. '\0' .. id)
+    tell('back', sid, fence, 'freed', id)
     -- Its exit stays taken too: who held it may not have heard of it yet.
     redis.call('ZADD', resting, int(now + (tonumber(redis.call('HGET', clock, 'ttl_max')) or 60000)), id)
     return '+'

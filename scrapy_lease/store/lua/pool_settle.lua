@@ -1,6 +1,7 @@
 -- A session says how its leased resources did, and gives them back. What it does not hold under that fence (any more) it
 -- cannot change. Entries are taken in turn, several for one resource if need be.
--- ARGV run_id, sid, n, {ids, fences, verbs, args, verb}: verbs holds one character an entry, args maps its index to a list
+-- ARGV run_id, sid, n, {ids, fences, verbs, args, verb}: verbs holds one character an entry, args maps its index to a list,
+--      where there is one
 --      o: served site well, {site}: ends its rest there, its strikes and the site's pause; stays leased
 --      n: banned at site, {site, first, longest, share}; stays leased      k: broken, {first, longest, share}: rests for all
 --      b: back, {delay ms}: free again                                     g: gone, {reason}: of no use to anybody
@@ -15,67 +16,65 @@
 --         strikes: how often in a row it was broken; above 0 its next use is a probe.
 -- free, spotted  ZSET id -> lease clock from which it may be handed out; spotted: it rests for some site
 -- resting ZSET id -> lease clock until which it rests for all sites
--- leases  HASH id -> fence (16), since (13, wall clock), session;   held ZSET of session, \0, id
+-- leases  HASH id -> fence (16), since (13, wall clock), session;   held SET of the ids that one session has leased; an id
+--         whose lease an operator ended stays in it until the session has heard of that
 -- exits   HASH exit address -> the one identity behind it that is in play: free, spotted or leased
 -- behind  ZSET of exit, \0, id: other identities that would be free;   expiries ZSET id -> expiry
 -- rests   HASH id -> {site = {until, strikes}};   benched ZSET of site, \0, until (16), id: the same, by site
 -- sites   HASH site -> {until, strikes, until when a probe of it counts}: sites that failed on half of the pool
 -- members ZSET of the sessions that hold or wait -> when somebody last looked whether they live
 -- over    HASH session -> when it was first seen to be over
--- waiting ZSET session -> since;   asks HASH session -> {arrivals it has tried, last call, how many it wants}
+-- waiting ZSET session -> since;   asks HASH session -> {arrivals it has tried, last call, leases wanted, leases held then}
 -- recalls ZSET of session, \0, id: what a holder is to give back, or has lost
 -- A resource is in exactly one of leases, free, spotted, behind, resting, or in none of them: drained or revoked, aside.
 local clock, sessions, session, meta, resources, free = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local spotted, resting, leases, held, exits, behind = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
-local expiries, rests, benched, sites, members = KEYS[13], KEYS[14], KEYS[15], KEYS[16], KEYS[17]
-local over, waiting, asks, recalls, events = KEYS[18], KEYS[19], KEYS[20], KEYS[21], KEYS[22]
+local spotted, resting, leases, exits, behind = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
+local expiries, rests, benched, sites, members = KEYS[12], KEYS[13], KEYS[14], KEYS[15], KEYS[16]
+local over, waiting, asks, recalls, events = KEYS[17], KEYS[18], KEYS[19], KEYS[20], KEYS[21]
+local held, held_by_other = KEYS[22], KEYS[23]
 
-local PLAIN, DRAINED, REVOKED = ' ', 'd', 'x'
+local PLAIN, DRAINED, REVOKED, NEVER = ' ', 'd', 'x', '0000000000000'
+local FIRST_OF_EXIT, FIRST_OF_HOLDER = 20, 30
 local EVENTS = 100000                    -- about as many are kept
 local MOVES = 100                        -- at most so many are moved along the way of a call
 
 local now, wall, micros = advance(clock)
+local function moment(milliseconds) return string.format('%013.0f', milliseconds) end
+local at_once = moment(wall)
 local arrivals, told = 0, {}
 
 local function flag_of(value) return string.sub(value, 1, 1) end
 local function strikes_of(value) return tonumber(string.sub(value, 2, 3)) end
 local function expiry_of(value) return tonumber(string.sub(value, 4, 16)) end
-local function exit_of(value) return string.sub(value, 20, 19 + tonumber(string.sub(value, 17, 19))) end
+local function exit_of(value) return string.sub(value, FIRST_OF_EXIT, 19 + tonumber(string.sub(value, 17, 19))) end
 local function body_of(value) return string.sub(value, 20 + tonumber(string.sub(value, 17, 19))) end
-local function has_expired(value, margin)
-  local expiry = expiry_of(value)
-  return expiry > 0 and expiry - margin <= wall
+local function has_expired(value, by)
+  local expiry = string.sub(value, 4, 16)
+  return expiry <= by and expiry ~= NEVER
 end
 
 local function resource(flag, strikes, expiry, exit, body)
-  return string.format('%s%02d%013.0f%03d', flag, math.min(strikes, 99), expiry, #exit) .. exit .. body
+  return string.format('%s%02d%s%03d', flag, math.min(strikes, 99), moment(expiry), #exit) .. exit .. body
 end
 
-local function lease_of(id, sid, fence) -- whether the session holds it under this fence
-  local lease = redis.call('HGET', leases, id)
-  return lease and string.sub(lease, 1, FENCE) == fence and string.sub(lease, FENCE + 14) == sid
-end
+local function holder_of(lease) return string.sub(lease, FIRST_OF_HOLDER) end
+local function is_lease_of(lease, sid, fence) return is_held(lease, fence) and holder_of(lease) == sid end
 
 local function of(first) return '[' .. first .. '\0', '(' .. first .. '\1' end
 
-local function ids_of(key, sid, count)
-  local low, high = of(sid)
-  local ids = redis.call('ZRANGEBYLEX', key, low, high, 'LIMIT', 0, count)
-  for i, member in ipairs(ids) do ids[i] = string.sub(member, #sid + 2) end
-  return ids
-end
-
 local function count_of(key, first) return redis.call('ZLEXCOUNT', key, of(first)) end
 
--- Who, what, why and under which fence, for people; one entry for all that a call did alike.
-local function tell(what, sid, fence, why, id)
-  local key = table.concat({what, sid, fence, why}, '\0')
+-- Who, what, why and under which fence, for people; one entry for all that a call did alike. Returns where ids go.
+local function telling(what, sid, fence, why)
+  local key = what .. '\0' .. sid .. '\0' .. fence .. '\0' .. why
   if not told[key] then
     told[key] = {what, sid, fence, why}
     told[#told + 1] = told[key]
   end
-  table.insert(told[key], id)
+  return told[key]
 end
+
+local function tell(what, sid, fence, why, id) table.insert(telling(what, sid, fence, why), id) end
 
 local function finish()
   if arrivals > 0 then redis.call('HINCRBY', meta, 'arrivals', arrivals) end
@@ -155,20 +154,20 @@ end
 
 -- What nobody holds any more finds its place; `from`: when it may be handed out again.
 local function come_back(id, value, from)
-  if has_expired(value, 0) then return vanish(id, value, 'expired') end
+  if has_expired(value, at_once) then return vanish(id, value, 'expired') end
   vacate(id, value)
   if flag_of(value) == PLAIN then enter(id, value, from) end
 end
 
-local function end_lease(id, sid)
+local function end_lease(id, sid, held_of)
   redis.call('HDEL', leases, id)
-  redis.call('ZREM', held, sid .. '\0' .. id)
+  redis.call('SREM', held_of, id)
   redis.call('ZREM', recalls, sid .. '\0' .. id)
 end
 
 local function rest_for_all(id, value, until_when)
   vacate(id, value)
-  if has_expired(value, 0) then return vanish(id, value, 'expired') end
+  if has_expired(value, at_once) then return vanish(id, value, 'expired') end
   if flag_of(value) == PLAIN then redis.call('ZADD', resting, int(until_when), id) end
 end
 
@@ -177,18 +176,30 @@ local function forget(sid)
   redis.call('ZREM', members, sid)
   redis.call('ZREM', waiting, sid)
   redis.call('HDEL', asks, sid)
-  redis.call('HDEL', over, sid)
+end
+
+-- Of what is missing from sessions the time of its end is unknown: the grace counts from when it is seen to be over.
+-- A session that closed had nothing in flight.
+local function is_to_be_reclaimed(sid, in_grace, pause)
+  local deadline = redis.call('ZSCORE', sessions, sid)
+  if deadline and tonumber(deadline) > now then return false end
+  if deadline == '0' then return true end
+  if in_grace then return false end
+  redis.call('HSETNX', over, sid, int(tonumber(deadline or now)))
+  return tonumber(redis.call('HGET', over, sid)) + pause <= now
 end
 -- … to here.
 
 local sid, n = ARGV[2], tonumber(ARGV[3])
 local ids, fences, verbs, args, verb = unpack(cmsgpack.unpack(ARGV[4]))
+local NOTHING = {}
 local SITES = 3 -- at so many sites at once it is the resource that is at fault
 local before = replay(session, verb, n)
 if before then return before end
 
 local held_as, records, reply, ended, ends = bulk_get(leases, ids), {}, {}, {}, {}
-local has_rests = redis.call('HLEN', rests) > 0
+local has_rests, has_recalls = redis.call('EXISTS', rests) == 1, redis.call('EXISTS', recalls) == 1
+local has_behind = redis.call('EXISTS', behind) == 1
 for i, value in ipairs(bulk_get(resources, ids)) do records[ids[i]] = value end
 
 local function rest(strikes, first, longest, share)
@@ -196,10 +207,13 @@ local function rest(strikes, first, longest, share)
   return math.floor(now + whole * (1 - share / 4000))
 end
 
-local function end_of(id, what, why, fence)
-  ended[id] = true
-  ends[#ends + 1] = id
-  tell(what, sid, fence, why, id)
+local count, event, same_fence, same_reason = 0, nil, nil, nil
+local function end_of(id, fence, why)
+  if fence ~= same_fence or why ~= same_reason then
+    same_fence, same_reason, event = fence, why, telling('back', sid, fence, why)
+  end
+  count = count + 1
+  ended[id], ends[count], event[#event + 1] = true, id, id
 end
 
 local function rest_broken(id, fence, why, first, longest, share)
@@ -207,7 +221,7 @@ local function rest_broken(id, fence, why, first, longest, share)
   local strikes = strikes_of(value) + 1
   value = resource(flag_of(value), strikes, expiry_of(value), exit_of(value), body_of(value))
   redis.call('HSET', resources, id, value)
-  end_of(id, 'back', why, fence)
+  end_of(id, fence, why)
   rest_for_all(id, value, rest(strikes, first, longest, share))
 end
 
@@ -225,7 +239,7 @@ local function ban(id, fence, site, first, longest, share)
   if mark and mark[1] > now then return '+' end
   tell('ban', sid, fence, site, id)
   local benched_there = count_of(benched, site) + (mark and 0 or 1)
-  if benched_there * 2 > redis.call('HLEN', resources) then
+  if redis.call('HEXISTS', sites, site) == 1 or benched_there * 2 > redis.call('HLEN', resources) then
     pause(site, first, longest, share)
     return '='
   end
@@ -257,18 +271,19 @@ local verb_of = {
     return '+'
   end,
   g = function(id, fence, reason)
-    end_of(id, 'back', reason, fence)
+    end_of(id, fence, reason)
     vanish(id, records[id], reason)
     return '+'
   end,
 }
 
--- The way of most: back into free, without a word about exits, flags or rests.
+-- The way of most: back into free, where no flag, no rest and nobody behind its exit has a say.
 local freed = {}
 local function give_back(id, fence, delay)
+  delay = delay or 0
   local value = records[id]
-  end_of(id, 'back', '', fence)
-  if exit_of(value) == '' and flag_of(value) == PLAIN and not has_expired(value, 0)
+  end_of(id, fence, '')
+  if not has_behind and flag_of(value) == PLAIN and not has_expired(value, at_once)
       and not (has_rests and redis.call('HEXISTS', rests, id) == 1) then
     freed[#freed + 1], freed[#freed + 2] = int(now + delay), id
     arrivals = arrivals + 1
@@ -281,22 +296,23 @@ verb_of.b = give_back
 
 for i, id in ipairs(ids) do
   local lease = held_as[i]
-  if lease and not ended[id] and is_held(lease, fences[i]) and string.sub(lease, FENCE + 14) == sid then
+  if lease and not ended[id] and is_lease_of(lease, sid, fences[i]) then
     local code = string.sub(verbs, i, i)
     has_rests = has_rests or code == 'n'
-    reply[i] = verb_of[code](id, fences[i], unpack(args[i]))
+    reply[i] = verb_of[code](id, fences[i], unpack(args[i] or NOTHING))
   else
     reply[i] = '-'
-    redis.call('ZREM', recalls, sid .. '\0' .. id)
+    if has_recalls and redis.call('ZREM', recalls, sid .. '\0' .. id) == 1 then redis.call('SREM', held, id) end
   end
 end
 
 bulk('ZADD', free, freed)
 bulk('HDEL', leases, ends)
-for i, id in ipairs(ends) do ends[i] = sid .. '\0' .. id end
-bulk('ZREM', held, ends)
-bulk('ZREM', recalls, ends)
-if redis.call('ZSCORE', waiting, sid) == false and count_of(held, sid) == 0 then forget(sid) end
+bulk('SREM', held, ends)
+if has_recalls then
+  for _, id in ipairs(ends) do redis.call('ZREM', recalls, sid .. '\0' .. id) end
+end
+if redis.call('EXISTS', held) == 0 and not redis.call('ZSCORE', waiting, sid) then forget(sid) end
 local answer = table.concat(reply)
 remember(session, verb, n, answer)
 finish()

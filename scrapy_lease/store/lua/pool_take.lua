@@ -1,10 +1,10 @@
 -- Leases free resources of a pool to a session, and tells how the pool stands; wanting none is a look.
--- On the way: up to 100 leases of one session that is over are ended, up to 100 rests that are over and resources that
--- have expired are cleared away.
+-- On the way up to 100 rests that are over and 100 resources that have expired are cleared away.
 -- ARGV run_id, sid, n, {asks, reported, margin, grace, verb}: asks are {site, want} pairs ('' is any site); reported: the
 --      server that the session has reported to; margin: ms of life a resource must have left; grace: ms for which what a
 --      dead session held serves nobody; verb: the name of this lane of numbered calls
--- Returns {{'ok', grace, lease clock, wall clock, free, spotted, leased, resting, known, others that wait, share, yield},
+-- Returns {{'ok', grace, lease clock, wall clock, free, spotted, leased, resting, known, others that wait, share, yield, a
+--          session that is over and to be reclaimed, or ''},
 --          fence, {id, …}, {record, …}, {its rests for sites, packed, or '', …}, {ms for which each site asked for is
 --          paused, …}, {id that is to be given back, or is lost, …}}
 --         | {{'lost'}} | {{'report'}} | {{'older'}}
@@ -17,67 +17,65 @@
 --         strikes: how often in a row it was broken; above 0 its next use is a probe.
 -- free, spotted  ZSET id -> lease clock from which it may be handed out; spotted: it rests for some site
 -- resting ZSET id -> lease clock until which it rests for all sites
--- leases  HASH id -> fence (16), since (13, wall clock), session;   held ZSET of session, \0, id
+-- leases  HASH id -> fence (16), since (13, wall clock), session;   held SET of the ids that one session has leased; an id
+--         whose lease an operator ended stays in it until the session has heard of that
 -- exits   HASH exit address -> the one identity behind it that is in play: free, spotted or leased
 -- behind  ZSET of exit, \0, id: other identities that would be free;   expiries ZSET id -> expiry
 -- rests   HASH id -> {site = {until, strikes}};   benched ZSET of site, \0, until (16), id: the same, by site
 -- sites   HASH site -> {until, strikes, until when a probe of it counts}: sites that failed on half of the pool
 -- members ZSET of the sessions that hold or wait -> when somebody last looked whether they live
 -- over    HASH session -> when it was first seen to be over
--- waiting ZSET session -> since;   asks HASH session -> {arrivals it has tried, last call, how many it wants}
+-- waiting ZSET session -> since;   asks HASH session -> {arrivals it has tried, last call, leases wanted, leases held then}
 -- recalls ZSET of session, \0, id: what a holder is to give back, or has lost
 -- A resource is in exactly one of leases, free, spotted, behind, resting, or in none of them: drained or revoked, aside.
 local clock, sessions, session, meta, resources, free = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local spotted, resting, leases, held, exits, behind = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
-local expiries, rests, benched, sites, members = KEYS[13], KEYS[14], KEYS[15], KEYS[16], KEYS[17]
-local over, waiting, asks, recalls, events = KEYS[18], KEYS[19], KEYS[20], KEYS[21], KEYS[22]
+local spotted, resting, leases, exits, behind = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
+local expiries, rests, benched, sites, members = KEYS[12], KEYS[13], KEYS[14], KEYS[15], KEYS[16]
+local over, waiting, asks, recalls, events = KEYS[17], KEYS[18], KEYS[19], KEYS[20], KEYS[21]
+local held, held_by_other = KEYS[22], KEYS[23]
 
-local PLAIN, DRAINED, REVOKED = ' ', 'd', 'x'
+local PLAIN, DRAINED, REVOKED, NEVER = ' ', 'd', 'x', '0000000000000'
+local FIRST_OF_EXIT, FIRST_OF_HOLDER = 20, 30
 local EVENTS = 100000                    -- about as many are kept
 local MOVES = 100                        -- at most so many are moved along the way of a call
 
 local now, wall, micros = advance(clock)
+local function moment(milliseconds) return string.format('%013.0f', milliseconds) end
+local at_once = moment(wall)
 local arrivals, told = 0, {}
 
 local function flag_of(value) return string.sub(value, 1, 1) end
 local function strikes_of(value) return tonumber(string.sub(value, 2, 3)) end
 local function expiry_of(value) return tonumber(string.sub(value, 4, 16)) end
-local function exit_of(value) return string.sub(value, 20, 19 + tonumber(string.sub(value, 17, 19))) end
+local function exit_of(value) return string.sub(value, FIRST_OF_EXIT, 19 + tonumber(string.sub(value, 17, 19))) end
 local function body_of(value) return string.sub(value, 20 + tonumber(string.sub(value, 17, 19))) end
-local function has_expired(value, margin)
-  local expiry = expiry_of(value)
-  return expiry > 0 and expiry - margin <= wall
+local function has_expired(value, by)
+  local expiry = string.sub(value, 4, 16)
+  return expiry <= by and expiry ~= NEVER
 end
 
 local function resource(flag, strikes, expiry, exit, body)
-  return string.format('%s%02d%013.0f%03d', flag, math.min(strikes, 99), expiry, #exit) .. exit .. body
+  return string.format('%s%02d%s%03d', flag, math.min(strikes, 99), moment(expiry), #exit) .. exit .. body
 end
 
-local function lease_of(id, sid, fence) -- whether the session holds it under this fence
-  local lease = redis.call('HGET', leases, id)
-  return lease and string.sub(lease, 1, FENCE) == fence and string.sub(lease, FENCE + 14) == sid
-end
+local function holder_of(lease) return string.sub(lease, FIRST_OF_HOLDER) end
+local function is_lease_of(lease, sid, fence) return is_held(lease, fence) and holder_of(lease) == sid end
 
 local function of(first) return '[' .. first .. '\0', '(' .. first .. '\1' end
 
-local function ids_of(key, sid, count)
-  local low, high = of(sid)
-  local ids = redis.call('ZRANGEBYLEX', key, low, high, 'LIMIT', 0, count)
-  for i, member in ipairs(ids) do ids[i] = string.sub(member, #sid + 2) end
-  return ids
-end
-
 local function count_of(key, first) return redis.call('ZLEXCOUNT', key, of(first)) end
 
--- Who, what, why and under which fence, for people; one entry for all that a call did alike.
-local function tell(what, sid, fence, why, id)
-  local key = table.concat({what, sid, fence, why}, '\0')
+-- Who, what, why and under which fence, for people; one entry for all that a call did alike. Returns where ids go.
+local function telling(what, sid, fence, why)
+  local key = what .. '\0' .. sid .. '\0' .. fence .. '\0' .. why
   if not told[key] then
     told[key] = {what, sid, fence, why}
     told[#told + 1] = told[key]
   end
-  table.insert(told[key], id)
+  return told[key]
 end
+
+local function tell(what, sid, fence, why, id) table.insert(telling(what, sid, fence, why), id) end
 
 local function finish()
   if arrivals > 0 then redis.call('HINCRBY', meta, 'arrivals', arrivals) end
@@ -157,20 +155,20 @@ end
 
 -- What nobody holds any more finds its place; `from`: when it may be handed out again.
 local function come_back(id, value, from)
-  if has_expired(value, 0) then return vanish(id, value, 'expired') end
+  if has_expired(value, at_once) then return vanish(id, value, 'expired') end
   vacate(id, value)
   if flag_of(value) == PLAIN then enter(id, value, from) end
 end
 
-local function end_lease(id, sid)
+local function end_lease(id, sid, held_of)
   redis.call('HDEL', leases, id)
-  redis.call('ZREM', held, sid .. '\0' .. id)
+  redis.call('SREM', held_of, id)
   redis.call('ZREM', recalls, sid .. '\0' .. id)
 end
 
 local function rest_for_all(id, value, until_when)
   vacate(id, value)
-  if has_expired(value, 0) then return vanish(id, value, 'expired') end
+  if has_expired(value, at_once) then return vanish(id, value, 'expired') end
   if flag_of(value) == PLAIN then redis.call('ZADD', resting, int(until_when), id) end
 end
 
@@ -179,7 +177,17 @@ local function forget(sid)
   redis.call('ZREM', members, sid)
   redis.call('ZREM', waiting, sid)
   redis.call('HDEL', asks, sid)
-  redis.call('HDEL', over, sid)
+end
+
+-- Of what is missing from sessions the time of its end is unknown: the grace counts from when it is seen to be over.
+-- A session that closed had nothing in flight.
+local function is_to_be_reclaimed(sid, in_grace, pause)
+  local deadline = redis.call('ZSCORE', sessions, sid)
+  if deadline and tonumber(deadline) > now then return false end
+  if deadline == '0' then return true end
+  if in_grace then return false end
+  redis.call('HSETNX', over, sid, int(tonumber(deadline or now)))
+  return tonumber(redis.call('HGET', over, sid)) + pause <= now
 end
 -- … to here.
 
@@ -208,39 +216,16 @@ local function clear_away()
   end
 end
 
--- Of what is missing from sessions the time of its end is unknown: the grace counts from when it is seen to be over.
-local function is_to_be_reclaimed(other, deadline)
-  if deadline > now then return false end
-  if deadline == 0 and redis.call('ZSCORE', sessions, other) then return true end
-  if grace then return false end
-  redis.call('HSETNX', over, other, int(math.max(deadline, deadline == 0 and now or 0)))
-  return tonumber(redis.call('HGET', over, other)) + ask.grace <= now
-end
-
-local function reclaim(other, why)
-  local ids = ids_of(held, other, MOVES)
-  for i, value in ipairs(bulk_get(resources, ids)) do
-    local lease = redis.call('HGET', leases, ids[i])
-    end_lease(ids[i], other)
-    tell('back', other, string.sub(lease, 1, FENCE), why, ids[i])
-    come_back(ids[i], value, now)
-  end
-  if #ids < MOVES then
-    forget(other)
-    redis.call('ZREMRANGEBYLEX', recalls, of(other))
-  end
-end
-
-local function look_after_members()
+local function find_expired()
   for _, other in ipairs(redis.call('ZRANGE', members, 0, LOOKED - 1)) do
-    local deadline = deadline_of(sessions, other)
-    if is_to_be_reclaimed(other, deadline) then return reclaim(other, deadline == 0 and 'closed' or 'died') end
+    if is_to_be_reclaimed(other, grace, ask.grace) then return other end
     redis.call('ZADD', members, int(now), other)
   end
+  return ''
 end
 
 clear_away()
-look_after_members()
+local expired = find_expired()
 
 local picked, values, marks = {}, {}, {}
 local opens, pauses, probes, wanted = {}, {}, {}, 0
@@ -260,9 +245,10 @@ for i, pair in ipairs(ask.asks) do
   open_site(i, pair[1], pair[2])
   wanted = wanted + opens[i]
 end
-local holds = count_of(held, sid)
+local holds = redis.call('SCARD', held)
 if wanted + holds > 0 then redis.call('ZADD', members, 'NX', int(now), sid) end
 
+local too_soon = moment(wall + ask.margin)
 local seen_arrivals = (tonumber(redis.call('HGET', meta, 'arrivals')) or 0) + arrivals
 local clean = redis.call('ZCOUNT', free, '-inf', int(now))
 local ready = clean + redis.call('ZCOUNT', spotted, '-inf', int(now))
@@ -276,7 +262,7 @@ local function count_rivals()
   local rivals, untried, ahead, missing, is_before = 0, 0, 0, 0, true
   local others = redis.call('ZRANGE', waiting, 0, RIVALS - 1)
   for i, packed in ipairs(bulk_get(asks, others)) do
-    local other, tried, seen, wants = others[i], unpack(cmsgpack.unpack(packed))
+    local other, tried, seen, wants, has = others[i], unpack(cmsgpack.unpack(packed))
     if other == sid then
       is_before = false
     elseif seen + SEEN > now and deadline_of(sessions, other) > now then
@@ -285,7 +271,7 @@ local function count_rivals()
         untried = untried + 1
         if is_before then ahead = ahead + 1 end
       end
-      missing = missing + math.max(0, math.min(wants, share - count_of(held, other)))
+      missing = missing + math.max(0, math.min(wants, share - has))
     end
   end
   return rivals, untried, ahead, missing
@@ -294,19 +280,20 @@ local rivals, untried, ahead, missing = count_rivals()
 
 -- Takes up to count out of a set of free resources, but for those with too little life left.
 local function pick_from(set, ids, count, is_fit)
-  local taken = {}
+  local taken, size, total = {}, 0, #picked
   for i, value in ipairs(bulk_get(resources, ids)) do
-    if #taken == count then break end
+    if size == count then break end
     local id = ids[i]
-    if has_expired(value, ask.margin) then
+    if has_expired(value, too_soon) then
       vanish(id, value, 'expired')
     elseif not is_fit or is_fit(id) then
-      taken[#taken + 1], picked[#picked + 1], values[#values + 1] = id, id, value
-      marks[#marks + 1] = is_fit and redis.call('HGET', rests, id) or ''
+      size, total = size + 1, total + 1
+      taken[size], picked[total], values[total] = id, id, value
+      marks[total] = is_fit and redis.call('HGET', rests, id) or ''
     end
   end
   bulk('ZREM', set, taken)
-  return #taken
+  return size
 end
 
 local function due_at(site)
@@ -320,20 +307,20 @@ local function due_at(site)
 end
 
 -- For one site: a resource whose rest has ended, to be probed; then what rests nowhere; then what rests for others.
--- Returns how many were picked, and of them how many from free.
-local function pick(site, count, limit)
+-- Where the site itself is probed, what rests nowhere comes first. Returns how many were picked, and how many of free.
+local function pick(site, count, limit, is_probe)
   local function may_serve(id)
     local mark = site_rests(id)[site]
     return (not mark or mark[1] <= now) and tonumber(redis.call('ZSCORE', spotted, id)) <= now
   end
-  local probes, plain = pick_from(spotted, due_at(site), math.min(1, count), may_serve), 0
+  local probed, plain = is_probe and 0 or pick_from(spotted, due_at(site), 1, may_serve), 0
   for _ = 1, 4 do
-    local want = math.min(count - probes, limit) - plain
+    local want = math.min(count - probed, limit) - plain
     local ids = want > 0 and redis.call('ZRANGEBYSCORE', free, '-inf', int(now), 'LIMIT', 0, want) or {}
     if #ids == 0 then break end
     plain = plain + pick_from(free, ids, want)
   end
-  local left = count - probes - plain
+  local left = count - probed - plain
   if left == 0 then return count, plain end
   return count - left + pick_from(spotted, redis.call('ZRANDMEMBER', spotted, 2 * left + 16), left, may_serve), plain
 end
@@ -341,7 +328,7 @@ end
 -- How many leases the session may have now, if others wait; how many of the free ones are for those before it.
 local function allowance()
   if untried > 0 then return math.max(0, math.min(wanted, share - holds)), ahead end
-  if rivals > 0 then return math.min(wanted, math.max(1, math.floor(ready / (rivals + 1)))), 0 end
+  if rivals > 0 then return math.min(wanted, math.max(1, share - holds, math.floor(ready / (rivals + 1)))), 0 end
   return wanted, 0
 end
 
@@ -353,7 +340,7 @@ local function grant()
   for i, pair in ipairs(ask.asks) do
     local site, count = pair[1], math.min(opens[i], allowed)
     if count > 0 then
-      local got, plain = pick(site, count, limit)
+      local got, plain = pick(site, count, limit, probes[i])
       allowed, limit = allowed - got, limit - plain
       if got > 0 and probes[i] then redis.call('HSET', sites, site, probes[i]) end
     end
@@ -372,21 +359,19 @@ local function stand_in_line(is_behind)
   local tried = is_behind and (known and cmsgpack.unpack(known)[1] or -1) or seen_arrivals
   if #picked > 0 then redis.call('ZREM', waiting, sid) end
   redis.call('ZADD', waiting, 'NX', int(now), sid)
-  redis.call('HSET', asks, sid, cmsgpack.pack({tried, now, wanted - #picked}))
+  redis.call('HSET', asks, sid, cmsgpack.pack({tried, now, wanted - #picked, holds}))
 end
 
 local fence = '0'
 local function lease_picked()
   if #picked == 0 then return end
   fence = next_fence(clock, micros)
-  local lease, leased, members_of = fence .. string.format('%013.0f', wall) .. sid, {}, {}
+  local lease, leased, event = fence .. at_once .. sid, {}, telling('take', sid, fence, '')
   for i, id in ipairs(picked) do
-    leased[2 * i - 1], leased[2 * i] = id, lease
-    members_of[2 * i - 1], members_of[2 * i] = '0', sid .. '\0' .. id
-    tell('take', sid, fence, '', id)
+    leased[2 * i - 1], leased[2 * i], event[4 + i] = id, lease, id
   end
-  bulk('HSET', leases, leased)
-  bulk('ZADD', held, members_of)
+  hold(leases, leased)
+  bulk('SADD', held, picked)
   holds = holds + #picked
 end
 
@@ -395,7 +380,7 @@ local function granted_before()
   local ids
   fence, ids = unpack(cmsgpack.unpack(before))
   for i, value in ipairs(bulk_get(resources, ids)) do
-    if value and lease_of(ids[i], sid, fence) then
+    if value and is_lease_of(redis.call('HGET', leases, ids[i]), sid, fence) then
       picked[#picked + 1], values[#values + 1] = ids[i], value
       marks[#marks + 1] = redis.call('HGET', rests, ids[i]) or ''
     end
@@ -421,12 +406,20 @@ local function to_yield()
   if missing <= 0 or holds == 0 then return 0 end
   if holds > share then return math.min(missing, holds - share) end
   if in_play >= claimants then return 0 end
-  local since = tonumber(string.sub(redis.call('HGET', leases, ids_of(held, sid, 1)[1]), FENCE + 1, FENCE + 13))
+  local lease = redis.call('HGET', leases, redis.call('SRANDMEMBER', held))
+  local since = lease and tonumber(string.sub(lease, FENCE + 1, FIRST_OF_HOLDER - 1)) or 0
   return math.abs(wall - since) >= TENURE and 1 or 0
+end
+
+local function recalled()
+  local low, high = of(sid)
+  local ids = redis.call('ZRANGEBYLEX', recalls, low, high, 'LIMIT', 0, MOVES)
+  for i, member in ipairs(ids) do ids[i] = string.sub(member, #sid + 2) end
+  return ids
 end
 
 local yield = to_yield()
 finish()
 return {{'ok', grace and 1 or 0, now, wall, redis.call('ZCARD', free), redis.call('ZCARD', spotted),
-  redis.call('HLEN', leases), redis.call('ZCARD', resting), redis.call('HLEN', resources), rivals, share, yield},
-  fence, picked, values, marks, pauses, ids_of(recalls, sid, MOVES)}
+  redis.call('HLEN', leases), redis.call('ZCARD', resting), redis.call('HLEN', resources), rivals, share, yield, expired},
+  fence, picked, values, marks, pauses, recalled()}

@@ -1,0 +1,158 @@
+"""pool_take: who waits, for whom what comes free is kept, and what those with more are asked to give back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from scrapy_lease.store.pool_scripts import Lease
+from tests.helpers.servers import Server
+from tests.lua.bed import TTL
+from tests.lua.pool_bed import HOUR, Member, PoolBed, ids
+
+
+@pytest.fixture
+def bed(server: Server) -> Iterator[PoolBed]:
+    with PoolBed(server) as bed:
+        yield bed
+
+
+class Node:
+    """A node that always wants more, gives back what it is asked for, and calls as often as a waiter must."""
+
+    def __init__(self, member: Member, want: int) -> None:
+        self.member = member
+        self.want = want
+        self.leases: list[Lease] = []
+        self.served = 0
+
+    def turn(self) -> None:
+        """One call, and what it asks for."""
+        take = self.member.take(("", self.want - len(self.leases)))
+        self.leases += take.leases
+        self.served += len(self.leases)
+        for _ in range(take.standing.yields):
+            self.member.back(self.leases.pop(0))
+
+
+def test_what_comes_free_is_for_the_longest_waiter(bed: PoolBed) -> None:
+    """Whoever waits longest gets the freed resource, however often others ask before."""
+    holder, first, second = bed.member("a"), bed.member("b"), bed.member("c")
+    bed.add("p1")
+    (lease,) = holder.get()
+    assert first.get() == second.get() == ()
+    holder.back(lease)
+    assert holder.get() == second.get() == ()
+    assert ids(first.get()) == ["p1"]
+
+
+def test_a_waiter_that_cannot_use_it_does_not_hold_it_up(bed: PoolBed) -> None:
+    """What the longest waiter has had a chance at and did not take serves others, and it keeps its place."""
+    holder, picky, other = bed.member("a"), bed.member("b"), bed.member("c")
+    bed.add("p1", "p2")
+    first, second = holder.get(2)
+    holder.say(first, "ban", "shop")
+    assert picky.get(1, "shop") == other.get(1, "news") == ()
+    holder.back(first)
+    assert other.get(1, "news") == ()
+    assert picky.get(1, "shop") == ()
+    assert ids(other.get(1, "news")) == [first.id]
+    holder.back(second)
+    assert other.get(1, "news") == ()
+    assert ids(picky.get(1, "shop")) == [second.id]
+
+
+@pytest.mark.parametrize("how", ["silent", "dead", "content"])
+def test_a_waiter_that_left_holds_nothing_up(bed: PoolBed, how: str) -> None:
+    """Nothing is kept for who died, does not call any more, or has said that it wants nothing any more."""
+    holder, gone, other = bed.member("a", ttl=HOUR), bed.member("b", ttl=3500), bed.member("c", ttl=HOUR)
+    bed.add("p1")
+    (lease,) = holder.get()
+    assert gone.get() == other.get() == ()
+    if how == "content":
+        gone.take()
+    elif how == "silent":
+        bed.pass_time(3001)
+    else:
+        bed.run(bed.scripts.close("b"))
+    holder.back(lease)
+    assert ids(other.get()) == ["p1"]
+
+
+def test_nobody_takes_above_the_share_while_others_wait(bed: PoolBed) -> None:
+    """With somebody waiting for it, a session gets no more than the fair share of what there is."""
+    rich, poor = bed.member("a", ttl=HOUR), bed.member("b", ttl=HOUR)
+    bed.add(*range(6))
+    leases = rich.get(6)
+    assert poor.get(6) == ()
+    rich.back(*leases[:4])
+    assert len(rich.get(9)) == 1
+    assert len(poor.get(9)) == 3
+
+
+def test_without_others_one_may_have_all(bed: PoolBed) -> None:
+    """The share binds only while others wait."""
+    rich, other = bed.member("a"), bed.member("b")
+    bed.add(*range(6))
+    assert len(other.get(1)) == 1
+    assert len(rich.get(9)) == 5
+
+
+def test_those_above_the_share_are_asked_back(bed: PoolBed) -> None:
+    """A session with more than its share is told how many leases others miss; one within it is told nothing."""
+    rich, poor = bed.member("a"), bed.member("b")
+    bed.add(*range(10))
+    leases = rich.get(10)
+    assert rich.take().standing.yields == 0
+    assert poor.get(3) == ()
+    standing = rich.take().standing
+    assert (standing.waiting, standing.share, standing.yields) == (1, 5, 3)
+    rich.back(*leases[:3])
+    assert rich.take().standing.yields == 0
+    assert len(poor.get(3)) == 3
+    assert poor.take().standing.yields == 0
+
+
+def test_what_is_left_over_goes_round(bed: PoolBed) -> None:
+    """What the share leaves over is given out too, to nobody all of it."""
+    one, other = bed.member("a"), bed.member("b")
+    bed.add(*range(4))
+    assert len(one.get(4)) == 4
+    assert other.get(9) == ()
+    bed.add(*range(4, 11))
+    assert [len(session.get(9)) for session in (one, other)] == [1, 5]
+    assert [len(session.get(9)) for session in (one, other)] == [1, 0]
+
+
+@pytest.mark.parametrize(("resources", "sessions"), [(2, 3), (1, 5), (3, 12), (7, 3)])
+def test_leases_rotate(bed: PoolBed, resources: int, sessions: int) -> None:
+    """With fewer resources than sessions each has its turn, and about as much of them as the others."""
+    bed.add(*range(resources))
+    nodes = [Node(bed.member(f"s{number:02}", ttl=10 * HOUR), resources) for number in range(sessions)]
+    bed.client.hset(bed.scope.namespace.clock, "ttl_max", TTL)
+    tenure = bed.pool.key("leases")
+    for _ in range(12 * sessions):
+        bed.pass_time(1000)
+        # A lease is a second older by the wall clock, too.
+        for id_, lease in bed.client.hgetall(tenure).items():
+            bed.client.hset(tenure, id_, lease[:16] + b"%013d" % (int(lease[16:29]) - 1000) + lease[29:])
+        for node in nodes:
+            node.turn()
+    served = Counter({node.member.sid: node.served for node in nodes})
+    assert min(served.values()) > 0
+    assert max(served.values()) <= 2 * min(served.values()), served
+
+
+def test_the_starving_are_served(bed: PoolBed) -> None:
+    """Twelve sessions, of which eight come when all is taken: within a few rounds each has a lease."""
+    bed.add(*range(24))
+    early = [Node(bed.member(f"e{number}", ttl=10 * HOUR), 6) for number in range(4)]
+    for node in early:
+        node.turn()
+    late = [Node(bed.member(f"l{number}", ttl=10 * HOUR), 6) for number in range(8)]
+    for _ in range(3):
+        for node in (*early, *late):
+            node.turn()
+    assert {len(node.leases) for node in (*early, *late)} == {2}
