@@ -1,6 +1,6 @@
 """What the store costs its server, measured on the server: CPU seconds and bytes, not the client's time.
 
-python -m benchmarks.store [--quick] [--server redis|valkey|both] [leasing] [done] [heartbeat] [takeover] [pool] [backlog]
+python -m benchmarks.store [--quick] [--server redis|valkey|both] [MEASUREMENT ...]
 """
 
 from __future__ import annotations

@@ -66,6 +66,10 @@ class Candidate(Ask):
         return Known(self.entry.digest, self.entry.mark, self.request.priority, self.times)
 
 
+#: Priority (the least first), was it asked for before, place in the host's own order, order of coming.
+Place = tuple[int, bool, int, int, Candidate]
+
+
 class Queue(Protocol):
     """What requests are taken from."""
 
@@ -94,7 +98,9 @@ class Ahead:
         self._window = window
         self._order = order
         self._count = itertools.count()
-        self._new: list[tuple[int, bool, int, int, Candidate]] = []
+        #: By download slot.
+        self._new: dict[str, list[Place]] = {}
+        self._news = 0
         self._all: dict[bytes, Candidate] = {}
         self._aside: dict[bytes, Candidate] = {}
 
@@ -108,17 +114,17 @@ class Ahead:
         return digest in self._all
 
     def __repr__(self) -> str:
-        return f"<Ahead: {len(self._new)} new, {len(self._aside)} aside of {len(self._all)}>"
+        return f"<Ahead: {self._news} new, {len(self._aside)} aside of {len(self._all)}>"
 
     @property
     def has_new(self) -> bool:
         """Is there any that was never asked for?"""
-        return bool(self._new)
+        return self._news > 0
 
     def fill(self) -> None:
         """Take requests out of the queue until enough are here to choose from."""
         for _ in range(self._window * LOOK * 4):
-            if len(self._new) >= self._window * LOOK:
+            if self._news >= self._window * LOOK:
                 return
             taken = self._queue.take()
             if taken is None:
@@ -132,7 +138,8 @@ class Ahead:
         digest = candidate.entry.digest
         self._all[digest] = candidate
         place = (-candidate.request.priority, candidate.times > 0, self._order(digest), next(self._count))
-        heapq.heappush(self._new, (*place, candidate))
+        heapq.heappush(self._new.setdefault(candidate.entry.slot, []), (*place, candidate))
+        self._news += 1
 
     def ask(self, free: int, rooms: dict[str, int], limit: int) -> list[Ask]:
         """Return whom to ask for: those aside whose time has come, then new ones, as many as the window has room for.
@@ -158,19 +165,28 @@ class Ahead:
             if candidate.at <= now and has_room(candidate.entry.slot):
                 del self._aside[digest]
                 asks.append(candidate)
-        without_room = []
-        while self._new and len(asks) < free:
-            place = heapq.heappop(self._new)
-            candidate = place[-1]
-            if candidate.entry.digest not in self._all:
-                continue
-            if has_room(candidate.entry.slot):
-                asks.append(candidate)
-            else:
-                without_room.append(place)
-        for place in without_room:
-            heapq.heappush(self._new, place)
+        heads = [(places[0], slot) for slot, places in self._new.items()]
+        heapq.heapify(heads)
+        while heads and len(asks) < free:
+            _, slot = heapq.heappop(heads)
+            best = self._pop_new(slot) if has_room(slot) else None
+            if best is not None:
+                asks.append(best)
+                if slot in self._new:
+                    heapq.heappush(heads, (self._new[slot][0], slot))
         return asks
+
+    def _pop_new(self, slot: str) -> Candidate | None:
+        """Remove and return the best new one of a slot; None: all it had were dropped."""
+        places = self._new[slot]
+        found = None
+        while places and found is None:
+            candidate = heapq.heappop(places)[-1]
+            self._news -= 1
+            found = candidate if self._all.get(candidate.entry.digest) is candidate else None
+        if not places:
+            del self._new[slot]
+        return found
 
     def drop(self, digest: bytes) -> Candidate | None:
         """Forget the candidate of an item and return it; None: there is none."""

@@ -68,7 +68,7 @@ class LocalScheduler(LeaseScheduler):
         self._sorting: asyncio.Handle | None = None
         self._came = 0
         self._asked: list[Ask] = []
-        #: Was the last call in vain, so that the next one has time?
+        #: Was nothing asked for in the last turn, or in vain, so that the next one has time?
         self._rests = False
         self._reason = ""
         #: How the run stood when an answer came last.
@@ -103,6 +103,7 @@ class LocalScheduler(LeaseScheduler):
             return []
         self._ahead.fill()
         self._asked = [ask for ask in self._ahead.ask(*self._tries.window.wanted(), limit) if not self._passes(ask)]
+        self._rests = not self._asked
         return self._asked
 
     def claimed(self, asks: Sequence[Ask], claims: Sequence[Claim]) -> None:
@@ -226,6 +227,7 @@ class LocalScheduler(LeaseScheduler):
             self._sorting = None
         self._intake.sort_out(self._accept)
         if self._rests and self._ahead.has_new:
+            self._backlog.nudge()
             return
         self._is_starving = False
         if self._tries.moving <= self._low():

@@ -274,7 +274,7 @@ def _taken(
         for name, record, packed in zip(ids, records, marks, strict=True)
     )
     return Take(
-        PoolStanding(bool(grace), *counts, expired.decode()),
+        PoolStanding(bool(grace), *counts, expired=expired.decode()),
         leases,
         tuple(pauses),
         tuple(name.decode() for name in recalled),

@@ -152,12 +152,12 @@ def test_contended_is_skipped(shop: Fleet) -> None:
         class Slow(ShopSpider):
             async def start(self):
                 for number in range(1, 5):
-                    yield self.page(f"/slow/{number}?s=6")
+                    yield self.page(f"/slow/{number}?s=25")
         """
     holder = local(shop, "n0", source)
     shop.wait_for_hits(4, "/slow/")
     skipping = local(shop, "n1", source, settings={"LEASE_ON_CONTENDED": "skip"})
-    shop.wait([skipping], timeout=5)
+    shop.wait([skipping], timeout=20)
     assert holder.is_running
     assert skipping.stats["lease/items/contended"] == 4
     assert len(shop.hits("/slow/")) == 4

@@ -62,7 +62,7 @@ def test_requests_that_others_hold(fleet: Callable[..., Fleet], dont_filter: boo
     bare = told("bare", ADDONS="{}")
     local = {"LEASE_QUEUE": "local", "LEASE_TTL": 30}
     for number in range(2):
-        crawl(shop, f"holder{number}", source, settings={**local, "LEASE_WINDOW": 3000}, seconds="600")
+        crawl(shop, f"holder{number}", source, settings={**local, "LEASE_WINDOW": 1000}, seconds="600")
     until(lambda: len(shop.hits("/slow/")) > 60)
     leased = told("leased", **local, LEASE_WINDOW=WINDOW)
     print(f"{NUMBER} requests, bytes: bare {bare['rss']}, leased {leased['rss']}; {leased['aside']} aside")

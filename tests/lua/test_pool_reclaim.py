@@ -54,10 +54,8 @@ def test_a_dead_sessions_resources_serve_others(bed: PoolBed, living: Member) ->
 
 def test_a_session_that_nobody_remembers_is_dead(bed: PoolBed, living: Member) -> None:
     """Forgotten by the backlog before the pool, it has its grace from when it is missed."""
-    bed.member("dead").get()
     bed.add("p1")
-    dead = bed.member("gone")
-    dead.get()
+    bed.member("gone").get()
     bed.client.zrem(bed.scope.namespace.sessions, "gone")
     assert bed.recover("gone", grace=5000) == (0, -1)
     bed.pass_time(5000)

@@ -33,6 +33,7 @@ def test_a_stale_holder_changes_nothing(bed: PoolBed) -> None:
     bed.add("p1")
     (lease,) = old.get()
     bed.pass_time(TTL + 1)
+    bed.recover("old")
     (theirs,) = other.get()
     before = bed.dump()
     for verb, args in (("back", ()), ("ban", ("shop",)), ("broken", ()), ("ok", ("shop",)), ("gone", ("x",))):

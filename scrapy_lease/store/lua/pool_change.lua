@@ -238,6 +238,10 @@ local verb_of = {
     redis.call('HDEL', leases, id)
     redis.call('ZADD', recalls, 0, sid .. '\0' .. id)
     tell('back', sid, fence, 'freed', id)
+    if has_expired(value, at_once) then
+      vanish(id, value, 'expired')
+      return '+'
+    end
     -- Its exit stays taken too: who held it may not have heard of it yet.
     redis.call('ZADD', resting, int(now + (tonumber(redis.call('HGET', clock, 'ttl_max')) or 60000)), id)
     return '+'
