@@ -1,4 +1,4 @@
-"""A node of a pool as the state machine plays it: it numbers its calls and repeats the one that got no answer, as it was."""
+"""A node of a pool as the state machine plays it: it numbers its calls and repeats, as it was, what got no answer."""
 
 from __future__ import annotations
 

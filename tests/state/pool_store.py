@@ -79,7 +79,9 @@ class PoolContents:
         marks = {name: _marks.decode(packed) for name, packed in parts["rests"].items()}
         benched = {f"{site}\0{mark[0]:016d}{name}" for name, row in marks.items() for site, mark in row.items()}
         assert benched == parts["benched"].keys(), "rests by resource and by site differ"
-        assert not marks.keys() & parts["free"].keys(), "a resource that rests for a site stands with those that rest nowhere"
+        assert not marks.keys() & parts["free"].keys(), (
+            "a resource that rests for a site stands with those that rest nowhere"
+        )
         assert parts["spotted"].keys() <= marks.keys()
         assert parts["waiting"].keys() == parts["asks"].keys() <= parts["members"].keys()
         for name, record in resources.items():
