@@ -165,7 +165,11 @@ class Intake:
         try:
             identity = identity or self._identify(arrival)
             if parent is not None and identity.digest == parent.digest:
-                self._keep(request, parent)
+                if self._repeats(arrival, parent):
+                    self._stats.count("items/duplicate")
+                    self._ledger.child_safe(parent)
+                else:
+                    self._keep(request, parent)
                 return None
             return make(arrival, identity)
         except Unserialisable as error:
@@ -208,6 +212,22 @@ class Intake:
         if request.url != page.url or not request.dont_filter or explicit_key(request) is not None:
             return False
         return self._keys.fingerprint_of(request) == self._keys.fingerprint_of(page)
+
+    def _repeats(self, arrival: Arrival, parent: Hold) -> bool:
+        """Was this asked for under its item before? A page that links to itself would never end.
+
+        Who names the key in meta, or sets dont_filter, means it.
+        """
+        request, page = arrival.request, arrival.page
+        if request.dont_filter or explicit_key(request) is not None:
+            return False
+        fingerprint = self._keys.fingerprint_of(request)
+        if page is not None:
+            parent.asked.add(self._keys.fingerprint_of(page))
+        if fingerprint in parent.asked or digest_of(fingerprint) == parent.digest:
+            return True
+        parent.asked.add(fingerprint)
+        return False
 
     def _keep(self, request: Request, parent: Hold | None) -> None:
         self._owner.keep(request, parent)

@@ -328,3 +328,31 @@ def test_a_callback_that_this_node_lacks(shop: Fleet, server: Server) -> None:
         """)  # fmt: skip
     shop.wait([older, newer])
     assert paths_of(items_of(shop)) == ["/product/2", "new"]
+
+
+@pytest.mark.parametrize("queue", ["redis", "local"])
+def test_a_page_that_links_to_itself_ends(shop: Fleet, run: Run, queue: str) -> None:
+    """What the pages of an item ask for again without dont_filter is a duplicate: no crawl walks in a circle."""
+    run(
+        """
+        class Circles(ShopSpider):
+            async def start(self):
+                yield self.page("/product/1")
+                yield self.page("/product/2")
+
+            def lease_item_key(self, request):
+                return "one" if "/product/1" in request.url else "pair"
+
+            def parse(self, response):
+                yield super().parse(response)
+                if "/product/1" in response.url:
+                    yield self.page("/product/1")
+                    yield self.page("/product/1#top")
+                else:
+                    yield self.page("/product/2")
+                    yield self.page("/product/3")
+        """,
+        settings={"LEASE_QUEUE": queue},
+    )
+    assert Counter(paths_of(shop.hits("/product/"))) == {"/product/1": 1, "/product/2": 1, "/product/3": 1}
+    assert len(items_of(shop)) == 3

@@ -17,7 +17,14 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from scrapy_lease.exceptions import SessionLost
 from scrapy_lease.store.client import Channel
@@ -44,7 +51,7 @@ nodes = st.integers(0, NODES - 1)
 is_lost = st.sampled_from((False, False, False, True))
 names = st.sampled_from(NAMES)
 sites = st.sampled_from(SITES)
-asks = st.lists(st.tuples(st.one_of(sites, st.just("")), st.integers(0, 4)), min_size=1, max_size=2)
+asks = st.lists(st.tuples(st.one_of(sites, st.just("")), st.integers(1, 4)), max_size=2)
 verbs = st.one_of(
     st.tuples(st.just("ok"), st.tuples(sites)),
     st.tuples(st.just("ban"), st.tuples(sites, st.just(BACKOFF))),
@@ -84,10 +91,9 @@ class Pools(RuleBasedStateMachine):
             for name in chosen
         ]  # fmt: skip
 
-    @rule(number=nodes, ttl=st.sampled_from(TTLS))
-    def open(self, number: int, ttl: int) -> None:
-        if self.nodes[number].is_lost or not self.nodes[number].sid:
-            self.nodes[number].open(ttl)
+    @initialize()
+    def begin(self) -> None:
+        self.bench.register("", 0, self.resources(list(NAMES), False))
 
     @rule(chosen=st.lists(names, min_size=1, max_size=7), moves=st.sampled_from((False, False, True)))
     def refill_from_outside(self, chosen: list[str], moves: bool) -> None:
@@ -137,13 +143,13 @@ class Pools(RuleBasedStateMachine):
     def expire(self, data: st.DataObject) -> None:
         self.bench.expire(data.draw(st.sampled_from(sorted(self.bench.model.known))))
 
-    @rule(milliseconds=st.sampled_from((400, 1500, 3000, 10000, 70000)))
+    @rule(milliseconds=st.sampled_from((0, 400, 1500, 3000, 10000, 70000)))
     def pass_time(self, milliseconds: int) -> None:
-        self.bench.pass_time(milliseconds)
-
-    @rule()
-    def step_clock(self) -> None:
-        self.bench.step_clock()
+        """Time passes; or the server's clock is stepped."""
+        if milliseconds:
+            self.bench.pass_time(milliseconds)
+        else:
+            self.bench.step_clock()
 
     @precondition(lambda self: any(node.answered for node in self.nodes))
     @rule(data=st.data())
@@ -158,21 +164,15 @@ class Pools(RuleBasedStateMachine):
         if call.verb != "take":
             assert after == before, f"a late copy of {call} changed something"
 
-    @rule()
-    def restart(self) -> None:
-        self.restarted(None)
-
-    @rule()
-    def save(self) -> None:
-        """From here on the server may lose what is written."""
-        self.past = self.bench.save()
-        for node in self.nodes:
-            node.registered = []
-
-    @precondition(lambda self: self.past is not None)
-    @rule()
-    def lose_tail(self) -> None:
-        self.restarted(self.past)
+    @rule(what=st.sampled_from(("restart", "save", "lose tail")))
+    def server(self, what: str) -> None:
+        """The server restarts, with all it had or without what was written since an earlier moment."""
+        if what == "save":
+            self.past = self.bench.save()
+            for node in self.nodes:
+                node.registered = []
+        elif what == "restart" or self.past is not None:
+            self.restarted(self.past if what == "lose tail" else None)
 
     def restarted(self, past: Past | None) -> None:
         self.bench.restart(past)
@@ -278,4 +278,4 @@ def machine(server: Server) -> Iterator[type[Pools]]:
 @pytest.mark.timeout(TIMEOUT)
 def test_every_interleaving_keeps_the_pool_whole(machine: type[Pools]) -> None:
     """See the module's docstring."""
-    run_state_machine_as_test(machine, settings=settings(PROFILE, max_examples=PROFILE.max_examples // 4))
+    run_state_machine_as_test(machine, settings=settings(PROFILE, max_examples=PROFILE.max_examples // 2))

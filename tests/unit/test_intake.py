@@ -36,8 +36,8 @@ class Bench:
         self.stats = Stats(self.crawler.stats)
         self.ledger = Ledger(Patience(3, (60, 3600)))
         self.kept: list[tuple[Request, Hold | None]] = []
-        keys = ItemKeys(spider, "fingerprint", RequestFingerprinter(self.crawler))
-        self.intake = Intake(self, self.ledger, Codec(spider), keys, self.slot_of, self.stats, done_ttl)
+        self.keys = ItemKeys(spider, "fingerprint", RequestFingerprinter(self.crawler))
+        self.intake = Intake(self, self.ledger, Codec(spider), self.keys, self.slot_of, self.stats, done_ttl)
 
     def keep(self, request: Request, parent: Hold | None) -> None:
         """As the scheduler does."""
@@ -140,6 +140,18 @@ def test_a_request_with_its_parents_key_continues_it(bench: Bench) -> None:
     assert bench.intake.outgoing(10) == []
     assert bench.kept == [(request, hold)]
     assert hold.unsafe == 0
+
+
+def test_what_was_asked_for_before_continues_nothing(bench: Bench) -> None:
+    """A page that links to itself is a duplicate of itself; who names the key, or sets dont_filter, means it."""
+    key = bench.keys.key_of(page(1))
+    parent = bench.parent(key)
+    for options in ({}, {}, {"dont_filter": True}, {"meta": {"lease_item": key}}):
+        bench.intake.add(page(1, **options), parent, 0, page(1))
+    assert bench.intake.outgoing(10) == []
+    assert [request.dont_filter for request, _ in bench.kept] == [True, False]
+    assert parent.unsafe == 0
+    assert bench.stats.get("items/duplicate") == 2
 
 
 def test_what_cannot_be_stored_stays_here(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
