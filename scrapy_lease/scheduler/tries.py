@@ -44,15 +44,18 @@ _VERDICTS = {
 class Try:
     """One request on its way; *hold* is its item's, None for one that could not be stored and has no item."""
 
-    __slots__ = ("epoch", "hold", "is_void", "request", "takes_items")
+    __slots__ = ("epoch", "hold", "is_void", "request")
 
-    def __init__(self, request: Request, hold: Hold | None, epoch: int, takes_items: bool = True) -> None:
+    def __init__(self, request: Request, hold: Hold | None, epoch: int) -> None:
         self.request = request
         self.hold = hold
         self.epoch = epoch
         self.is_void = False
-        #: Do the items of its page count? Not if another host has them.
-        self.takes_items = takes_items
+
+    @property
+    def takes_items(self) -> bool:
+        """Do the items of its page count? Not if another host has them."""
+        return not isinstance(self.hold, Look)
 
     def __repr__(self) -> str:
         return f"<Try {self.request}{' void' if self.is_void else ''}>"
@@ -179,13 +182,8 @@ class Tries:
         """Return the holds of which the engine has a request."""
         return {found.hold for found in self._out.values() if found.hold is not None}
 
-    def look_at(self, request: Request) -> None:
-        """Hold a page ready that led to others and is another host's: its requests count, its items do not."""
-        self.loose += 1
-        self._put_again(Try(request, None, self._session.epoch, takes_items=False))
-
     def look_into(self, look: Look, request: Request) -> None:
-        """Hold such a page ready, to be tried again when that fails, together with what continues it."""
+        """Hold a page ready that led to others and is another host's: its requests count, its items do not."""
         self.loose += 1
         self._ready(look, request)
 
@@ -208,7 +206,7 @@ class Tries:
     def _ready(self, hold: Hold, request: Request) -> None:
         hold.open += 1
         hold.progress = time.monotonic()
-        found = Try(request, hold, self._session.epoch, takes_items=not isinstance(hold, Look))
+        found = Try(request, hold, self._session.epoch)
         self.window.put(hold.slot, request.priority, found)
 
     def keep(self, request: Request, parent: Hold | None) -> None:
@@ -223,7 +221,7 @@ class Tries:
         else:
             return
         # The engine may still have this very object: a callback that yields its own request, or one twice.
-        self._put_again(Try(copy(request), parent, self._session.epoch, takes_items=not isinstance(parent, Look)))
+        self._put_again(Try(copy(request), parent, self._session.epoch))
 
     def next(self) -> Request | None:
         """Hand the best request to the engine; None: nothing can be sent now."""
@@ -248,7 +246,7 @@ class Tries:
             self._stats.count("items/leased")
         if hold is not None:
             hold.open += 1
-        self._goes_out(Try(request, hold, self._session.epoch, takes_items=not isinstance(hold, Look)))
+        self._goes_out(Try(request, hold, self._session.epoch))
 
     def _goes_out(self, found: Try) -> None:
         request, hold = found.request, found.hold
@@ -353,7 +351,7 @@ class Tries:
             self.intake.claim(following)
             self._put_again(found)
         elif self.intake.claim(following):
-            self._put_again(Try(following, found.hold, found.epoch, found.takes_items))
+            self._put_again(Try(following, found.hold, found.epoch))
         else:
             # A handler of request_scheduled refused it, so it never reached the scheduler.
             self._end(found.hold, Verdict.REJECTED, "ignored")
@@ -375,7 +373,7 @@ class Tries:
         hold = found.hold
         if hold is None or isinstance(hold, Look):
             # Nobody else does it for this node.
-            self._put_again(Try(found.request, hold, self._session.epoch, found.takes_items))
+            self._put_again(Try(found.request, hold, self._session.epoch))
             return
         hold.open -= 1
         if hold.open == 0 and self._ledger.is_held(hold):

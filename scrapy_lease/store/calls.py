@@ -8,7 +8,20 @@ from hashlib import sha1
 from importlib.resources import files
 
 #: Scripts that free memory or keep a session alive run even when the server is out of memory (from Redis 7 on).
-_ALLOWED_WITHOUT_MEMORY = frozenset({"beat", "settle", "report", "reclaim", "close", "start", "feed_settle"})
+_ALLOWED_WITHOUT_MEMORY = frozenset(
+    {
+        "beat",
+        "settle",
+        "report",
+        "reclaim",
+        "close",
+        "start",
+        "feed_settle",
+        "pool_settle",
+        "pool_report",
+        "pool_reclaim",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +37,8 @@ class Script:
         """Read ``lua/<name>.lua``; *shebang*: the server knows script flags (Redis 7 and later)."""
         folder = files("scrapy_lease.store") / "lua"
         header = "#!lua flags=allow-oom\n" if shebang and name in _ALLOWED_WITHOUT_MEMORY else ""
-        text = header + (folder / "_prelude.lua").read_text("utf-8") + (folder / f"{name}.lua").read_text("utf-8")
+        parts = ("_prelude", "_pool", name) if name.startswith("pool_") else ("_prelude", name)
+        text = header + "".join((folder / f"{part}.lua").read_text("utf-8") for part in parts)
         source = text.encode()
         return cls(name, source, sha1(source, usedforsecurity=False).hexdigest())
 

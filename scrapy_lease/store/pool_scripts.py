@@ -212,6 +212,7 @@ class PoolScripts:
         """Take resources in, or bring what is known of them up to date; ``sid=""`` from outside, not numbered.
 
         :returns: one character each: ``+`` new, ``=`` known, ``.`` expired already, ``x`` revoked, and stays so.
+        :raises SessionLost: the server knows nothing of the session.
         :raises StoreRefused: an id or exit address cannot be one.
         """
         for resource in resources:
@@ -221,7 +222,10 @@ class PoolScripts:
             [resource.exit for resource in resources], [raw(resource.body) for resource in resources],
             [resource.spread for resource in resources],
         )  # fmt: skip
-        return self._answer(await self._call("register", sid, n, *columns), "register", n)
+        reply = await self._call("register", sid, n, *columns)
+        if reply == b"lost":
+            raise SessionLost(f"session {sid} is over")
+        return self._answer(reply, "register", n)
 
     async def change(self, verb: str, ids: Sequence[str]) -> str:
         """Do what an operator asks: ``drain``, ``undrain``, ``revoke`` or ``free``, as in ``pool_change.lua``.
@@ -274,7 +278,7 @@ def _taken(
         for name, record, packed in zip(ids, records, marks, strict=True)
     )
     return Take(
-        PoolStanding(bool(grace), *counts, expired=expired.decode()),
+        PoolStanding(bool(grace), *(*counts, expired.decode())),
         leases,
         tuple(pauses),
         tuple(name.decode() for name in recalled),

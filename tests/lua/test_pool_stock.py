@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from scrapy_lease.exceptions import StoreRefused
+from scrapy_lease.exceptions import SessionLost, StoreRefused
 from scrapy_lease.store.pool_scripts import Resource
 from tests.helpers.servers import Server
 from tests.lua.bed import TTL
@@ -107,6 +107,15 @@ def test_what_cannot_be_a_name_is_refused(bed: PoolBed, name: str, exit: str) ->
     """Ids and exits are parts of members and events: no spaces, no control characters."""
     with pytest.raises(StoreRefused):
         bed.register(Resource(name, b"", 0, exit))
+
+
+def test_a_session_that_nobody_knows_registers_nothing(bed: PoolBed) -> None:
+    """What a server that lost the session could not tell from a late copy is refused."""
+    member = bed.member()
+    bed.client.delete(bed.scope.namespace.session("a"))
+    with pytest.raises(SessionLost):
+        member.register(resource("p1"))
+    assert bed.place("p1") == "gone"
 
 
 def test_drained(bed: PoolBed) -> None:

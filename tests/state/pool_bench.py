@@ -9,6 +9,7 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+import pytest
 import redis
 
 from scrapy_lease.exceptions import SessionLost, StoreRefused
@@ -110,7 +111,12 @@ class PoolBench:
         def foretell() -> str:
             return "".join(self.model.register(each.id, each.expiry, each.exit) for each in resources)
 
-        return self._numbered(sid, "register", n, foretell, self.outside.register(sid, n, resources))
+        call = self.outside.register(sid, n, resources)
+        if sid and not self.client.exists(self.keys.namespace.session(sid)):
+            with pytest.raises(SessionLost):
+                self.run(call)
+            raise SessionLost(sid)
+        return self._numbered(sid, "register", n, foretell, call)
 
     def settle(self, sid: str, n: int, verdicts: Sequence[Verdict]) -> str:
         return self._numbered(

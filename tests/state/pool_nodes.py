@@ -88,7 +88,10 @@ class PoolNode:
         self._call("settle", (verdicts,), lost)
 
     def register(self, resources: Sequence[Resource], lost: bool) -> None:
-        self._call("register", (resources,), lost)
+        try:
+            self._call("register", (resources,), lost)
+        except SessionLost:
+            self.is_lost = True
 
     def _recover(self, previous: str) -> None:
         """Repeat what a new server may not have, then say what is held."""

@@ -278,4 +278,4 @@ def machine(server: Server) -> Iterator[type[Pools]]:
 @pytest.mark.timeout(TIMEOUT)
 def test_every_interleaving_keeps_the_pool_whole(machine: type[Pools]) -> None:
     """See the module's docstring."""
-    run_state_machine_as_test(machine, settings=settings(PROFILE, max_examples=PROFILE.max_examples // 2))
+    run_state_machine_as_test(machine, settings=settings(PROFILE, max_examples=PROFILE.max_examples // 4))
