@@ -30,10 +30,10 @@ def documented(namespace: str, password: str) -> str:
 
 
 def used() -> set[str]:
-    """The commands that the package's scripts and modules name; feeds are on a server of their own."""
+    """The commands that the package names; feeds are on a server of their own, and no crawl uses pools yet."""
     found = set(CONNECTION)
     for path in (*PACKAGE.rglob("*.lua"), *PACKAGE.rglob("*.py")):
-        if "feed" not in path.relative_to(PACKAGE).as_posix():
+        if not re.search("feed|pool", path.relative_to(PACKAGE).as_posix()):
             pattern = IN_LUA if path.suffix == ".lua" else IN_PYTHON
             found.update("".join(match.groups(default="")) for match in pattern.finditer(path.read_text("utf-8")))
     return found - OPTIONAL
