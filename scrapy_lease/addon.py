@@ -58,6 +58,10 @@ class Addon:
     def from_crawler(cls, crawler: Crawler) -> Self:
         return cls(crawler)
 
+    def __repr__(self) -> str:
+        # Scrapy lists the add-ons in its log.
+        return "scrapy_lease.Addon"
+
     def update_settings(self, settings: BaseSettings) -> None:
         """Check all values; install the components unless they are off or the command takes no leases."""
         try:
