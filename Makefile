@@ -2,8 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 STAMP := $(VENV)/.installed
-# Most tests wait for processes, so several run at a time.
-PYTEST_ARGS ?= -n 4
+# Most tests wait for processes, so several run at a time; who has nothing left takes from the others.
+PYTEST_ARGS ?= -n 4 --dist worksteal
 
 .PHONY: demo test check docs clean
 
