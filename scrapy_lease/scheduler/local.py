@@ -102,8 +102,13 @@ class LocalScheduler(LeaseScheduler):
         if self._is_draining or self._ending.is_closing or (self._backlog.standing and self._backlog.standing.paused):
             return []
         self._ahead.fill()
-        self._asked = [ask for ask in self._ahead.ask(*self._tries.window.wanted(), limit) if not self._passes(ask)]
-        self._rests = not self._asked
+        asks = self._ahead.ask(*self._tries.window.wanted(), limit)
+        self._asked = [ask for ask in asks if not self._passes(ask)]
+        # With a window that is full nothing is asked for either: the engine will make room.
+        self._rests = not asks and not len(self._tries.window)
+        if len(self._asked) < len(asks):
+            # No answer will tell that there is room again for those that need no lease.
+            self._backlog.wake()
         return self._asked
 
     def claimed(self, asks: Sequence[Ask], claims: Sequence[Claim]) -> None:
