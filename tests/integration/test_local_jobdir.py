@@ -73,6 +73,9 @@ def start(shop: Fleet, name: str, source: str, **more: Any) -> Node:
 
 def stop(*nodes: Node) -> None:
     for node in nodes:
+        # Before the engine runs, SIGTERM ends a process without closing anything.
+        node.wait_for("joins run")
+    for node in nodes:
         node.terminate()
     for node in nodes:
         assert node.wait(10) == 0
