@@ -58,7 +58,7 @@ class Narrator:
         stats = self._runtime.stats
         counted = (stats.get(f"items/{name}") for name in ("leased", "done", "rejected", "failed", "dead", "duplicate"))
         logger.info(
-            "Items leased by this session: %d; done: %d, rejected: %d, faults: %d, dead: %d; requests known already: %d",
+            "Items leased by this session: %d; done: %d, rejected: %d, faults: %d, dead: %d; known before: %d",
             *counted,
         )
         if stats.get("queue/popped") and stats.get("items/duplicate"):
