@@ -65,15 +65,15 @@ class Addon:
     def update_settings(self, settings: BaseSettings) -> None:
         """Check all values; install the components unless they are off or the command takes no leases."""
         try:
-            if self._is_wanted():
+            lease = LeaseSettings.from_crawler(self._crawler)
+            if self._is_wanted(lease):
                 _check_reactor(settings)
-                _install(settings, LeaseSettings.from_crawler(self._crawler).queue)
+                _install(settings, lease.queue)
         except SettingsError as error:
             logger.error("%s", error, extra={"crawler": self._crawler})
             raise
 
-    def _is_wanted(self) -> bool:
-        lease = LeaseSettings.from_crawler(self._crawler)
+    def _is_wanted(self, lease: LeaseSettings) -> bool:
         if takes_no_leases(self._crawler):
             return False
         for name, on in (("LEASE_ENABLED", lease.enabled), ("LEASE_ITEMS_ENABLED", lease.items_enabled)):

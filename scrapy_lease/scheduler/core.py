@@ -244,7 +244,6 @@ class LeaseScheduler(BaseScheduler):
         self._checks.cancel()
         # The outcome of the last response may come one turn of the loop after the engine asks to close.
         await asyncio.sleep(0)
-        self._before_leaving()
         await self._part()
         self._narrator.closed()
         await self._runtime.stop()
@@ -286,9 +285,6 @@ class LeaseScheduler(BaseScheduler):
         session = self._runtime.session
         await session.close(self._runtime.scripts)
         await self._backlog.reclaim(session.sid)
-
-    def _before_leaving(self) -> None:
-        """The last moment at which everything that was not fetched is still here."""
 
     def _wake_in(self, seconds: float) -> None:
         """Make a turn in so many seconds, and within one; it takes the place of an earlier one of this kind."""

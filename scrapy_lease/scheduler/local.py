@@ -36,6 +36,7 @@ from scrapy_lease.scheduler.core import LeaseScheduler
 from scrapy_lease.scheduler.intake import Arrival, Identity
 from scrapy_lease.scheduler.own_queue import HostQueue, Known, OwnQueue
 from scrapy_lease.scheduler.start import Start
+from scrapy_lease.scheduler.tries import new_hold
 from scrapy_lease.scheduler.unasked import Unasked
 from scrapy_lease.scheduler.unsafe import Found
 from scrapy_lease.store.scripts import Answer, Claim, Entry, Grant, Standing
@@ -304,10 +305,7 @@ class LocalScheduler(LeaseScheduler):
         return Look(entry.digest, 0, epoch, entry.slot, entry.mark, entry.payload, candidate.attempts)
 
     def _hold(self, entry: Entry, claim: Claim) -> Hold:
-        return Hold(
-            entry.digest, claim.fence, self._runtime.session.epoch, entry.slot, entry.mark, entry.payload,
-            claim.attempts, claim.deaths,
-        )  # fmt: skip
+        return new_hold(entry, claim.fence, self._runtime.session.epoch, claim.attempts, claim.deaths)
 
     def _passes(self, ask: Ask) -> bool:
         """Put the candidate of an item outside of LEASE_ROLLOUT into the window; False: it is to be leased."""

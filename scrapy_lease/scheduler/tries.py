@@ -26,7 +26,7 @@ from scrapy_lease.payload import Codec
 from scrapy_lease.runtime import Runtime
 from scrapy_lease.scheduler.intake import Intake
 from scrapy_lease.scheduler.slots import Slots
-from scrapy_lease.store.scripts import Grant
+from scrapy_lease.store.scripts import Entry, Grant
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +59,11 @@ class Try:
 
     def __repr__(self) -> str:
         return f"<Try {self.request}{' void' if self.is_void else ''}>"
+
+
+def new_hold(item: Entry | Grant, fence: int, epoch: int, attempts: int = 0, deaths: int = 0) -> Hold:
+    """Return the hold of *item*."""
+    return Hold(item.digest, fence, epoch, item.slot, item.mark, item.payload, attempts, deaths)
 
 
 class Tries:
@@ -134,11 +139,7 @@ class Tries:
     def granted(self, grants: Sequence[Grant]) -> None:
         """Hold newly leased items ready."""
         for grant in grants:
-            hold = Hold(
-                grant.digest, grant.fence, self._session.epoch, grant.slot, grant.mark, grant.payload,
-                grant.attempts, grant.deaths,
-            )  # fmt: skip
-            self.granted_to(hold)
+            self.granted_to(new_hold(grant, grant.fence, self._session.epoch, grant.attempts, grant.deaths))
 
     def granted_to(self, hold: Hold, request: Request | None = None) -> None:
         """Hold a newly leased item ready; *request*: its original request, where this process has it."""

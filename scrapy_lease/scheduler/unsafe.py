@@ -34,7 +34,7 @@ from scrapy import Request
 from scrapy_lease.backlog.lanes import Ask, Outgoing
 from scrapy_lease.leases.items import Hold, Ledger
 from scrapy_lease.runtime import Runtime
-from scrapy_lease.scheduler.tries import Tries
+from scrapy_lease.scheduler.tries import Tries, new_hold
 from scrapy_lease.store.messages import Answer, Claim, Entry, Grant, Standing
 
 logger = logging.getLogger(__name__)
@@ -281,9 +281,7 @@ class Unsafe:
 
     def _grant(self, found: Found) -> None:
         entry = found.entry
-        found.hold = Hold(
-            entry.digest, 0, self._runtime.session.epoch, entry.slot, entry.mark, entry.payload
-        )  # fmt: skip
+        found.hold = new_hold(entry, 0, self._runtime.session.epoch)
         if self._tries.granted_here(found.hold, found.request, is_out=found.is_out):
             self._unclaimed[entry.digest] = found
             self._granted += 1

@@ -6,9 +6,32 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from scrapy_lease.exceptions import SessionLost, StoreRefused
+
 
 class GenerationChanged(Exception):
     """The server restarted: the session must report what it holds before it is granted anything."""
+
+
+def check(status: bytes, sid: str, verb: str, n: int) -> None:
+    """Raise what a reply says in the place of an answer to call *n* of *verb*; anything else passes.
+
+    :raises SessionLost: session *sid* is over.
+    :raises GenerationChanged: it has not reported to this server yet.
+    :raises StoreRefused: a later call was answered.
+    """
+    if status == b"report":
+        raise GenerationChanged
+    if status == b"lost":
+        raise SessionLost(f"session {sid} is over")
+    if status == b"older":
+        raise StoreRefused(f"call {n} of {verb} is older than one already answered")
+
+
+def answer(reply: bytes, sid: str, verb: str, n: int) -> str:
+    """Return a reply that is one string; raises what :func:`check` does."""
+    check(reply, sid, verb, n)
+    return reply.decode()
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,12 +23,12 @@ from typing import Any
 
 import msgspec
 
-from scrapy_lease.exceptions import SessionLost, StoreRefused
+from scrapy_lease.exceptions import StoreRefused
 from scrapy_lease.store.calls import Call
 from scrapy_lease.store.client import Channel
 from scrapy_lease.store.columns import fence_text, pack, raw
 from scrapy_lease.store.keys import PoolKeys
-from scrapy_lease.store.messages import GenerationChanged
+from scrapy_lease.store.messages import answer, check
 
 #: What settle.lua calls the verdicts.
 _CODES = {"ok": "o", "ban": "n", "broken": "k", "back": "b", "gone": "g"}
@@ -159,9 +159,7 @@ class PoolScripts:
         columns = ([name for name, _ in holds], [fence_text(fence) for _, fence in holds], previous)
         packed = pack((*columns, self._lane("report")))
         reply: bytes = await self.channel.call(Call("pool_report", self.keys.all(sid, previous), [sid, n, packed]))
-        if reply == b"lost":
-            raise SessionLost(f"session {sid} is over")
-        self._reported, *fences = self._answer(reply, "report", n).split()
+        self._reported, *fences = answer(reply, sid, "report", n).split()
         return [int(fence) for fence in fences]
 
     async def take(
@@ -179,12 +177,7 @@ class PoolScripts:
             "verb": self._lane("take"),
         }  # fmt: skip
         (status, *standing), *rest = await self.channel.call(Call("pool_take", self.keys.all(sid), [sid, n, pack(ask)]))
-        if status == b"report":
-            raise GenerationChanged
-        if status == b"lost":
-            raise SessionLost(f"session {sid} is over")
-        if status == b"older":
-            raise _older("take", n)
+        check(status, sid, "take", n)
         return _taken(standing, *rest)
 
     async def reclaim(self, sid: str, *, grace: int = 0) -> tuple[int, int]:
@@ -206,7 +199,7 @@ class PoolScripts:
             "".join(_CODES[verdict.verb] for verdict in verdicts),
             {number: _flat(verdict.args) for number, verdict in enumerate(verdicts, 1) if verdict.args},
         )  # fmt: skip
-        return self._answer(await self._call("settle", sid, n, *columns), "settle", n)
+        return answer(await self._call("settle", sid, n, *columns), sid, "settle", n)
 
     async def register(self, sid: str, n: int, resources: Sequence[Resource]) -> str:
         """Take resources in, or bring what is known of them up to date; ``sid=""`` from outside, not numbered.
@@ -223,9 +216,7 @@ class PoolScripts:
             [resource.spread for resource in resources],
         )  # fmt: skip
         reply = await self._call("register", sid, n, *columns)
-        if reply == b"lost":
-            raise SessionLost(f"session {sid} is over")
-        return self._answer(reply, "register", n)
+        return answer(reply, sid, "register", n)
 
     async def change(self, verb: str, ids: Sequence[str]) -> str:
         """Do what an operator asks: ``drain``, ``undrain``, ``revoke`` or ``free``, as in ``pool_change.lua``.
@@ -242,16 +233,6 @@ class PoolScripts:
         packed = pack((*columns, self._lane(verb)))
         reply: bytes = await self.channel.call(Call(f"pool_{verb}", self.keys.all(sid), [sid, n, packed]))
         return reply
-
-    @staticmethod
-    def _answer(reply: bytes, verb: str, n: int) -> str:
-        if reply == b"older":
-            raise _older(verb, n)
-        return reply.decode()
-
-
-def _older(verb: str, n: int) -> StoreRefused:
-    return StoreRefused(f"call {n} of {verb} is older than one already answered")
 
 
 def _flat(args: Sequence[str | int | Backoff]) -> list[str | int]:

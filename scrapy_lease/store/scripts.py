@@ -25,6 +25,8 @@ from scrapy_lease.store.messages import (
     Opened,
     Settlement,
     Standing,
+    answer,
+    check,
 )
 from scrapy_lease.store.reading import read_claims, read_record
 
@@ -126,7 +128,7 @@ class Scripts:
         columns = columns_of(entries, buckets)
         key, space = self.scope.key, self.scope.namespace
         keys = (space.clock, space.session(sid), key("meta"), *self._ready, key("state"), key("payload"), key("dead"))
-        return self._answer(await self._call("push", (*keys, *buckets.keys()), sid, n, pack(columns)), "push", n)
+        return answer(await self._call("push", (*keys, *buckets.keys()), sid, n, pack(columns)), sid, "push", n)
 
     async def claim(self, sid: str, n: int, entries: Sequence[Entry]) -> list[Claim]:
         """Lease named items: those that nobody has are pushed and leased at once.
@@ -143,7 +145,7 @@ class Scripts:
             self.scope.held(sid), space.control, *buckets.keys(),
         )  # fmt: skip
         status, *reply = await self._call("claim", keys, sid, n, self.scope.job, pack(columns))
-        self._check(status, sid, "claim", n)
+        check(status, sid, "claim", n)
         claims = read_claims(*reply)
         self._timed.update(
             entry.digest
@@ -165,7 +167,7 @@ class Scripts:
         )  # fmt: skip
         ask = {"want": want, "rooms": dict(rooms), "job": self.scope.job}
         (status, *standing), *granted = await self._call("lease", keys, sid, n, pack(ask))
-        self._check(status, sid, "lease", n)
+        check(status, sid, "lease", n)
         grace, ready, delayed, leased, due, drained, paused, expired = standing
         return (
             Standing(bool(grace), ready, delayed, leased, due, bool(drained), bool(paused), expired.decode()),
@@ -203,9 +205,9 @@ class Scripts:
             self.scope.held(sid), *buckets.keys(),
         )  # fmt: skip
         columns = (digests, fences, "".join(verbs), args)
-        answer = self._answer(await self._call("settle", keys, sid, n, pack(columns)), "settle", n)
+        replies = answer(await self._call("settle", keys, sid, n, pack(columns)), sid, "settle", n)
         self._timed.difference_update(settlement.digest for settlement in settlements if settlement.verb != "sent")
-        return answer
+        return replies
 
     def _verb(self, settlement: Settlement, buckets: Buckets) -> tuple[str, tuple[Any, ...]]:
         """Return the verb and arguments of ``settle.lua``; a bucket is named only where the mark may have to change."""
@@ -232,9 +234,7 @@ class Scripts:
         )  # fmt: skip
         columns = ([raw(digest) for digest, _ in holds], [fence_text(fence) for _, fence in holds])
         reply = await self._call("report", keys, sid, n, pack(columns))
-        if reply == b"lost":
-            raise SessionLost(f"session {sid} is over")
-        return [int(fence) for fence in self._answer(reply, "report", n).split()]
+        return [int(fence) for fence in answer(reply, sid, "report", n).split()]
 
     async def reclaim(self, sid: str, *, deaths: int, policy: str) -> tuple[int, int]:
         """Move up to 100 items of *sid*, a session that is over, back to pending.
@@ -257,21 +257,6 @@ class Scripts:
 
     async def _call(self, script: str, keys: Sequence[str], *args: bytes | str | int) -> Any:
         return await self.channel.call(Call(script, keys, args))
-
-    @staticmethod
-    def _check(status: bytes, sid: str, verb: str, n: int) -> None:
-        if status == b"report":
-            raise GenerationChanged
-        if status == b"lost":
-            raise SessionLost(f"session {sid} is over")
-        if status == b"older":
-            raise StoreRefused(f"call {n} of {verb} is older than one already answered")
-
-    @staticmethod
-    def _answer(reply: bytes, verb: str, n: int) -> str:
-        if reply == b"older":
-            raise StoreRefused(f"call {n} of {verb} is older than one already answered")
-        return reply.decode()
 
 
 def beat_call(scope: Scope, sid: str, ttl: int, node: str) -> tuple[tuple[str, ...], bytes]:

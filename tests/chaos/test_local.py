@@ -11,20 +11,8 @@ import pytest
 
 from tests.helpers.fleet import Fleet, Node, until
 from tests.helpers.servers import Server
-from tests.helpers.spiders import crawl, items_of, paths_of, records_of, seeds
+from tests.helpers.spiders import LISTS, LOCAL, crawl, items_of, paths_of, records_of, seeds
 
-LOCAL = {"LEASE_QUEUE": "local"}
-LISTS = """
-class Lists(ShopSpider):
-    per_page = "10"
-
-    async def start(self):
-        yield self.page(f"/lists?page=1&per_page={self.per_page}", callback=self.parse_list)
-
-    def parse_list(self, response):
-        yield from response.follow_all(css="a.product")
-        yield from response.follow_all(css="a.next", callback=self.parse_list)
-"""
 #: Chained list pages, each one list long in time.
 SLOW_FIRST = """
 class SlowFirst(ShopSpider):

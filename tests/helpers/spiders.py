@@ -43,6 +43,20 @@ from scrapy.http import JsonRequest
 from tests.helpers.spiders import ItemLog, ShopSpider
 """
 
+#: Each host discovers for itself; and a spider whose pages lead on, list by list.
+LOCAL = {"LEASE_QUEUE": "local"}
+LISTS = """
+class Lists(ShopSpider):
+    per_page = "10"
+
+    async def start(self):
+        yield self.page(f"/lists?page=1&per_page={self.per_page}", callback=self.parse_list)
+
+    def parse_list(self, response):
+        yield from response.follow_all(css="a.product")
+        yield from response.follow_all(css="a.next", callback=self.parse_list)
+"""
+
 #: A test makes this file when the nodes of a crawl may begin.
 ALL_ARE_HERE = "all-are-here"
 

@@ -11,20 +11,7 @@ import pytest
 from scrapy_lease.payload import from_spec
 from tests.helpers.fleet import Fleet, Node, until
 from tests.helpers.servers import Server
-from tests.helpers.spiders import crawl, dead_letters, items_of, paths_of, push, records_of
-
-LOCAL = {"LEASE_QUEUE": "local"}
-LISTS = """
-class Lists(ShopSpider):
-    per_page = "10"
-
-    async def start(self):
-        yield self.page(f"/lists?page=1&per_page={self.per_page}", callback=self.parse_list)
-
-    def parse_list(self, response):
-        yield from response.follow_all(css="a.product")
-        yield from response.follow_all(css="a.next", callback=self.parse_list)
-"""
+from tests.helpers.spiders import LISTS, LOCAL, crawl, dead_letters, items_of, paths_of, push, records_of
 
 
 @pytest.fixture

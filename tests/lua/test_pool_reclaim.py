@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from tests.helpers.servers import Server
 from tests.lua.bed import TTL
 from tests.lua.pool_bed import HOUR, Member, PoolBed, ids
-
-
-@pytest.fixture
-def bed(server: Server) -> Iterator[PoolBed]:
-    with PoolBed(server) as bed:
-        yield bed
 
 
 @pytest.fixture

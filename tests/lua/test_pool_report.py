@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from scrapy_lease.exceptions import SessionLost, StoreRefused
 from scrapy_lease.store.pool_scripts import Lease
-from tests.helpers.servers import Server
 from tests.lua.bed import TTL
 from tests.lua.pool_bed import HOUR, PoolBed, ids
-
-
-@pytest.fixture
-def bed(server: Server) -> Iterator[PoolBed]:
-    with PoolBed(server) as bed:
-        yield bed
 
 
 def test_what_was_not_reported_comes_back(bed: PoolBed) -> None:

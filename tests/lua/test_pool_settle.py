@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from scrapy_lease.exceptions import StoreRefused
 from scrapy_lease.store.pool_scripts import Backoff, Lease, Rest, Verdict
-from tests.helpers.servers import Server
 from tests.lua.bed import TTL
 from tests.lua.pool_bed import BACKOFF, HOUR, Member, PoolBed, ids
-
-
-@pytest.fixture
-def bed(server: Server) -> Iterator[PoolBed]:
-    with PoolBed(server) as bed:
-        yield bed
 
 
 def ban(bed: PoolBed, member: Member, site: str, *names: str) -> None:

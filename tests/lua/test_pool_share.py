@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 
 from scrapy_lease.store.pool_scripts import Lease
-from tests.helpers.servers import Server
 from tests.lua.bed import TTL
 from tests.lua.pool_bed import HOUR, Member, PoolBed, ids
-
-
-@pytest.fixture
-def bed(server: Server) -> Iterator[PoolBed]:
-    with PoolBed(server) as bed:
-        yield bed
 
 
 class Node:

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from scrapy_lease.exceptions import SessionLost, StoreRefused
 from scrapy_lease.store.pool_scripts import Resource
-from tests.helpers.servers import Server
 from tests.lua.bed import TTL
 from tests.lua.pool_bed import HOUR, PoolBed, ids, resource, wall
-
-
-@pytest.fixture
-def bed(server: Server) -> Iterator[PoolBed]:
-    with PoolBed(server) as bed:
-        yield bed
 
 
 def test_each_is_answered(bed: PoolBed) -> None:

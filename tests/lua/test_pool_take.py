@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from scrapy_lease.exceptions import SessionLost, StoreRefused
 from scrapy_lease.store.messages import GenerationChanged
 from scrapy_lease.store.pool_scripts import PoolStanding
-from tests.helpers.servers import Server
 from tests.lua.bed import TTL
 from tests.lua.pool_bed import HOUR, PoolBed, ids
-
-
-@pytest.fixture
-def bed(server: Server) -> Iterator[PoolBed]:
-    with PoolBed(server) as bed:
-        yield bed
-
-
-@pytest.fixture
-def own_bed(own_server: Server) -> Iterator[PoolBed]:
-    with PoolBed(own_server) as bed:
-        yield bed
 
 
 def test_a_lease_has_what_its_holder_needs(bed: PoolBed) -> None:

@@ -79,8 +79,7 @@ local function ask_unknown(i, digest, code)
     if redis.call('HDEL', dead, digest) == 1 then redis.call('HDEL', payload, digest) end
   end
   seq = seq + 1
-  local rank = 32768 - math.max(-32767, math.min(32767, priorities[i]))
-  local order = string.format('%016.0f', rank * 1e11 + seq)
+  local order = order_of(rank_of(priorities[i]), seq)
   states[#states + 1], states[#states + 2] = digest, record(code, 0, 0, order, slot_of[i], payloads[i])
   return '+'
 end

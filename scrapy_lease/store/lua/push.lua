@@ -30,7 +30,7 @@ end
 -- Entries of one slot and priority get orders that follow each other, so that they share members of ready.
 local groups, group_of = {}, {}
 for _, i in ipairs(accepted) do
-  local rank = 32768 - math.max(-32767, math.min(32767, priorities[i]))
+  local rank = rank_of(priorities[i])
   local name = rank .. ':' .. slot_of[i]
   local group = group_of[name]
   if not group then
@@ -43,11 +43,11 @@ end
 local members, states, revived = {}, {}, {}
 for _, group in ipairs(groups) do
   for first = 1, #group, PER_MEMBER do
-    local bundle, base = {}, string.format('%016.0f', group.rank * 1e11 + seq + 1)
+    local bundle, base = {}, order_of(group.rank, seq + 1)
     for at = first, math.min(first + PER_MEMBER - 1, #group) do
       local i = group[at]
       seq = seq + 1
-      local order = string.format('%016.0f', group.rank * 1e11 + seq)
+      local order = order_of(group.rank, seq)
       bundle[#bundle + 1], revived[#revived + 1] = digests[i], digests[i]
       states[#states + 1] = digests[i]
       states[#states + 1] = record(string.sub(codes, i, i), 0, 0, order, group.slot, payloads[i])
