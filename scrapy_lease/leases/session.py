@@ -25,9 +25,12 @@ AUTO_TTL = ((10, 5.0), (50, 10.0), (200, 30.0))
 MAX_TTL = 60.0
 
 
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
 def boot_time() -> float:
     """Return seconds on a clock that nobody can step and that goes on while the machine sleeps."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+    return time.clock_gettime(_CLOCK)
 
 
 class Opened(Protocol):

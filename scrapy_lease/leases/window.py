@@ -71,9 +71,11 @@ class Window(Generic[T]):
 
     def moving(self, can_send: Callable[[str], bool]) -> int:
         """Return the number of entries without those of stuck slots: slow hosts must not delay others' refill."""
-        since = time.monotonic() - STUCK
-        stuck = (slot for slot, moved in self._moved.items() if moved < since and not can_send(slot))
-        return self._total - sum(len(self._slots[slot]) for slot in stuck)
+        since, moving = time.monotonic() - STUCK, self._total
+        for slot, moved in self._moved.items():
+            if moved < since and not can_send(slot):
+                moving -= len(self._slots[slot])
+        return moving
 
     def wanted(self) -> tuple[int, dict[str, int]]:
         """Return how many more entries fit, and how many more each slot that is here may take."""

@@ -26,11 +26,13 @@ class OuterMiddleware:
         self._tracker.scrape_started(response)
 
     async def process_spider_output(self, response: Response, result: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        tracker = self._tracker
+        admits = tracker.admitting()
         try:
             async for output in result:
-                if not self._tracker.is_certain():
-                    await self._tracker.certain()
-                if self._tracker.admits(output):
+                if not tracker.is_certain():
+                    await tracker.certain()
+                if admits(output):
                     yield output
         except asyncio.CancelledError as error:
             # Scrapy would wait for this output for ever, unless somebody did cancel the task.

@@ -208,12 +208,16 @@ class Tracker:
         if entry is not None and not self.is_certain():
             await self.certainty(entry.request)
 
-    def admits(self, output: Any) -> bool:
-        """Whether `output` may leave the spider middlewares; not once the lease is gone."""
-        if self.is_refused():
-            return False
+    def admitting(self) -> Callable[[Any], bool]:
+        """Return what tells whether an output of the present page may leave the spider middlewares."""
         entry = self._scraped_here()
-        if entry is not None and output is not None and not isinstance(output, Request):
+        return _admit_all if entry is None else partial(self._admits, entry)
+
+    def _admits(self, entry: Seen, output: Any) -> bool:
+        """Not once the lease is gone, or the outcome was told without it."""
+        if self._is_stale(entry):
+            return False
+        if output is not None and not isinstance(output, Request):
             if not self.takes_items(entry.request):
                 return False
             entry.items += 1
@@ -222,7 +226,10 @@ class Tracker:
     def is_refused(self) -> bool:
         """Whether the lease of the present page is gone, so that nothing of it may go on."""
         entry = self._scraped_here()
-        if entry is None or not self.is_stale(entry.request):
+        return entry is not None and self._is_stale(entry)
+
+    def _is_stale(self, entry: Seen) -> bool:
+        if not self.is_stale(entry.request):
             return False
         entry.stale = True
         return True
@@ -266,7 +273,7 @@ class Tracker:
     def _scrape_ended(self, number: int, task: asyncio.Task[Any]) -> None:
         if (entry := self._entries.get(number)) is not None:
             outcome = decisions.scrape_outcome(entry, task, self._retry_codes, self.done_when)
-            self._tell(number, replace(outcome, items=entry.items))
+            self._tell(number, replace(outcome, items=entry.items) if entry.items else outcome)
 
     def _tell(self, number: int, outcome: Outcome) -> None:
         self.on_outcome(self._entries.pop(number).request, outcome)
@@ -301,6 +308,10 @@ def current_request() -> Request | None:
 def complete_request(request: Request) -> bool:
     """Do what `Tracker.complete` does, in whichever crawl has `request`; False: crawls are tracked, and none has it."""
     return not _trackers or any(tracker.complete(request) for tracker in _trackers.values())
+
+
+def _admit_all(output: Any) -> bool:
+    return True
 
 
 async def _at_once(request: Request) -> None:

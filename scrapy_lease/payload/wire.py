@@ -6,6 +6,7 @@ meaning.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from encodings import normalize_encoding
 from encodings.aliases import aliases
@@ -32,6 +33,13 @@ NOT_STORED = frozenset({"lease", "download_latency"})
 PLAIN_CLASS = f"{Request.__module__}.{Request.__qualname__}"
 """The name of `scrapy.Request`, left out of payloads."""
 
+#: The meta key by which a request's URL is taken as it stands.
+_VERBATIM = "verbatim_url"
+#: Matches a URL that no quoting would change.
+_QUOTED = re.compile(
+    r"https?://[a-z0-9](?:[a-z0-9.-]{0,60}[a-z0-9])?(?::[1-9][0-9]{0,3})?/[A-Za-z0-9._~!$&'()*+,;=:@/-]*"
+    r"(?:\?[A-Za-z0-9._~!$&()*+,;=:@/-]+)?"
+).fullmatch
 _UNALIASED_ENCODINGS = frozenset(
     {"cp720", "cp737", "cp856", "cp874", "cp875", "cp1006", "koi8_t", "koi8_u", "utf_8_sig"}
 )
@@ -146,10 +154,7 @@ def build(
 ) -> Request:
     """Return the request. Raises whatever the constructor of `cls` raises for such fields."""
     if cls is Request:
-        request = Request(
-            wire.url, callback, wire.method, None, wire.body, cast("CookiesT", wire.cookies), wire.meta,
-            wire.encoding, wire.priority, wire.dont_filter, errback, wire.flags, wire.cb_kwargs,
-        )  # fmt: skip
+        request = _build_plain(wire, callback, errback)
     else:
         request = _build_subclass(cls, wire, callback, errback)
     if wire.headers or cls is not Request:
@@ -168,6 +173,20 @@ def shown_url(url: str) -> str:
     if not url.isprintable():
         url = ascii(url)[1:-1]
     return url if len(url) <= _LONGEST_SHOWN_URL else f"{url[:_LONGEST_SHOWN_URL]}…"
+
+
+def _build_plain(wire: Wire, callback: Callable[..., Any] | None, errback: Callable[..., Any] | None) -> Request:
+    # The URL went through Scrapy's quoting when the request was made; a second time costs as much as all the rest.
+    is_quoted = wire.encoding == "utf-8" and _QUOTED(wire.url) is not None and _VERBATIM not in wire.meta
+    if is_quoted:
+        wire.meta[_VERBATIM] = True
+    request = Request(
+        wire.url, callback, wire.method, None, wire.body, cast("CookiesT", wire.cookies), wire.meta,
+        wire.encoding, wire.priority, wire.dont_filter, errback, wire.flags, wire.cb_kwargs,
+    )  # fmt: skip
+    if is_quoted:
+        del request.meta[_VERBATIM]
+    return request
 
 
 def _build_subclass(
