@@ -116,7 +116,8 @@ def _clock_writer(code: int) -> Callable[[Any, int], Any]:
 
 
 def _is_plain_offset(zone: tzinfo) -> bool:
-    if type(zone) is not timezone:
+    # Of an offset below a second, fromisoformat makes UTC.
+    if type(zone) is not timezone or zone.utcoffset(None).microseconds:
         return False
     return zone.tzname(None) == timezone(zone.utcoffset(None)).tzname(None)
 

@@ -36,7 +36,7 @@ PLAIN_CLASS = f"{Request.__module__}.{Request.__qualname__}"
 #: The meta key by which a request's URL is taken as it stands.
 _VERBATIM = "verbatim_url"
 #: Matches a URL that no quoting would change.
-_QUOTED = re.compile(
+QUOTED = re.compile(
     r"https?://[a-z0-9](?:[a-z0-9.-]{0,60}[a-z0-9])?(?::[1-9][0-9]{0,3})?/[A-Za-z0-9._~!$&'()*+,;=:@/-]*"
     r"(?:\?[A-Za-z0-9._~!$&()*+,;=:@/-]+)?"
 ).fullmatch
@@ -153,10 +153,7 @@ def build(
     cls: type[Request], wire: Wire, callback: Callable[..., Any] | None, errback: Callable[..., Any] | None
 ) -> Request:
     """Return the request. Raises whatever the constructor of `cls` raises for such fields."""
-    if cls is Request:
-        request = _build_plain(wire, callback, errback)
-    else:
-        request = _build_subclass(cls, wire, callback, errback)
+    request = _build_plain(wire, callback, errback) if cls is Request else _build_subclass(cls, wire, callback, errback)
     if wire.headers or cls is not Request:
         request.headers = _headers_of(wire)
     return request
@@ -177,7 +174,7 @@ def shown_url(url: str) -> str:
 
 def _build_plain(wire: Wire, callback: Callable[..., Any] | None, errback: Callable[..., Any] | None) -> Request:
     # The URL went through Scrapy's quoting when the request was made; a second time costs as much as all the rest.
-    is_quoted = wire.encoding == "utf-8" and _QUOTED(wire.url) is not None and _VERBATIM not in wire.meta
+    is_quoted = wire.encoding == "utf-8" and QUOTED(wire.url) is not None and _VERBATIM not in wire.meta
     if is_quoted:
         wire.meta[_VERBATIM] = True
     request = Request(

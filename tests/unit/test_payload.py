@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from scrapy import FormRequest, Request, Spider
 from scrapy.http import JsonRequest, XmlRpcRequest
 from scrapy.http.request import NO_CALLBACK
+from w3lib.url import safe_url_string
 
 from scrapy_lease.exceptions import CorruptPayload, UnknownCallback, Unserialisable
 from scrapy_lease.payload import Codec, describe
+from scrapy_lease.payload.wire import QUOTED
 
 URL = "https://shop.example/p/1"
 
@@ -361,3 +363,9 @@ def test_describe(codec: Codec, spider: Shop) -> None:
     shown = describe(packed(headers=5, callback="parse"))
     assert (shown["url"], shown["callback"], shown["priority"]) == (URL, "parse", None)
     assert "headers" in shown["error"]
+
+
+@given(st.from_regex(QUOTED.__self__, fullmatch=True))
+def test_what_is_taken_for_quoted_is(url: str) -> None:
+    """A URL that is not quoted again when it is read is one that quoting leaves as it is."""
+    assert safe_url_string(url) == url

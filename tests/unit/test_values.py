@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from scrapy_lease.payload.values import MAX_DEPTH, Refused, plain, plain_key, restore
 
-OFFSETS = st.none() | st.just(UTC) | st.timedeltas(timedelta(hours=-23), timedelta(hours=23)).map(timezone)
+SECONDS = st.integers(-23 * 3600, 23 * 3600).map(lambda seconds: timezone(timedelta(seconds=seconds)))
+OFFSETS = st.none() | st.just(UTC) | SECONDS
 KEY_ATOMS = (
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text() | st.binary()
 )
@@ -115,6 +116,8 @@ class Text(str):
         test_comes_back_as_itself,
         datetime(2026, 1, 1, tzinfo=ZoneInfo("Europe/Berlin")),
         datetime(2026, 1, 1, tzinfo=timezone(timedelta(hours=1), "CET")),
+        datetime(2026, 1, 1, tzinfo=timezone(timedelta(microseconds=1))),
+        time(2, 30, tzinfo=timezone(timedelta(hours=1, microseconds=1))),
         {Text("a"): 1},
         {date(2026, 1, 1): 1},
         {2**64: 1},
