@@ -1,17 +1,13 @@
-"""Lanes of numbered calls, and what the backlog asks of and tells its owner."""
+"""What the backlog asks of and tells its owner."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol
 
 from scrapy_lease.leases.items import Hold, Settled
-from scrapy_lease.leases.session import Session
 from scrapy_lease.store.messages import Claim, Entry, Grant, Standing
-
-W = TypeVar("W")
-R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,38 +63,3 @@ class Owner(Protocol):
 
     def refused(self, error: Exception) -> None:
         """The store will never do what this crawl needs."""
-
-
-class Lane(Generic[W, R]):
-    """Calls of one verb: the next is made when the last was answered; one without an answer is repeated as it was."""
-
-    def __init__(self, verb: str, session: Session, send: Callable[[str, int, W], Awaitable[R]]) -> None:
-        self._verb = verb
-        self._session = session
-        self._send = send
-        self._unanswered: tuple[int, W] | None = None
-
-    @property
-    def is_free(self) -> bool:
-        return self._unanswered is None
-
-    @property
-    def unanswered(self) -> W | None:
-        """What was sent and has no answer yet."""
-        return self._unanswered[1] if self._unanswered is not None else None
-
-    async def run(self, make: Callable[[], W | None]) -> tuple[W, R] | None:
-        if self._unanswered is None:
-            work = make()
-            if work is None:
-                return None
-            self._unanswered = (self._session.number(self._verb), work)
-        number, work = self._unanswered
-        reply = await self._send(self._session.sid, number, work)
-        self._unanswered = None
-        return work, reply
-
-    def forget(self) -> W | None:
-        """The session is another one: what was under way is void. Return it."""
-        unanswered, self._unanswered = self._unanswered, None
-        return unanswered[1] if unanswered is not None else None

@@ -19,12 +19,13 @@ from collections import deque
 from collections.abc import Awaitable
 from typing import Any
 
-from scrapy_lease.backlog.lanes import Ask, Lane, Outgoing, Owner
-from scrapy_lease.exceptions import SessionLost, StoreRefused, StoreUnavailable
+from scrapy_lease.backlog.lanes import Ask, Outgoing, Owner
+from scrapy_lease.exceptions import GenerationChanged, SessionLost, StoreRefused, StoreUnavailable
 from scrapy_lease.leases.items import Hold, Ledger, Settled
+from scrapy_lease.leases.lanes import Lane
 from scrapy_lease.leases.session import Session
 from scrapy_lease.store.emptied import EMPTIED, was_emptied
-from scrapy_lease.store.scripts import Answer, Claim, Entry, GenerationChanged, Grant, Scripts, Settlement, Standing
+from scrapy_lease.store.scripts import Answer, Claim, Entry, Grant, Scripts, Settlement, Standing
 
 logger = logging.getLogger(__name__)
 

@@ -134,6 +134,10 @@ class PoolKeys:
         """SET of the resources that a session has leased."""
         return self.key(f"held:{sid}")
 
+    def counter(self, window: int, is_call: bool) -> str:
+        """HASH: number of a window of so many ms, and what was bought (or how often: *is_call*) in it."""
+        return self.key(f"{'calls' if is_call else 'bought'}:{window}")
+
     def all(self, sid: str, other: str = "") -> list[str]:
         """Return the keys of every pool script, for a call of session *sid*, "" for one from outside.
 

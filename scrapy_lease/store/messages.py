@@ -6,11 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from scrapy_lease.exceptions import SessionLost, StoreRefused
-
-
-class GenerationChanged(Exception):
-    """The server restarted: the session must report what it holds before it is granted anything."""
+from scrapy_lease.exceptions import GenerationChanged, SessionLost, StoreRefused
 
 
 def check(status: bytes, sid: str, verb: str, n: int) -> None:

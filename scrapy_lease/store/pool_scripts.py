@@ -29,6 +29,7 @@ from scrapy_lease.store.client import Channel
 from scrapy_lease.store.columns import fence_text, pack, raw
 from scrapy_lease.store.keys import PoolKeys
 from scrapy_lease.store.messages import answer, check
+from scrapy_lease.store.refilling import Refill, read_refill, refill_keys
 
 #: What settle.lua calls the verdicts.
 _CODES = {"ok": "o", "ban": "n", "broken": "k", "back": "b", "gone": "g"}
@@ -217,6 +218,20 @@ class PoolScripts:
         )  # fmt: skip
         reply = await self._call("register", sid, n, *columns)
         return answer(reply, sid, "register", n)
+
+    async def refill(
+        self, sid: str, n: int, state: str, limits: Sequence[tuple[int, int, bool]] = (), **details: Any
+    ) -> Refill:
+        """Ask for the duty of filling the pool, or tell how it goes: *state*, *details* as in ``pool_refill.lua``.
+
+        :param limits: (most, window in ms, are calls counted?), no two alike in window and kind.
+        :raises SessionLost: the session is over.
+        """
+        call = {"verb": self._lane("refill"), "state": state, "limits": [(*most, int(of)) for *most, of in limits]}
+        reply = await self.channel.call(
+            Call("pool_refill", refill_keys(self.keys, sid, limits), [sid, n, pack(call | details)])
+        )
+        return read_refill(reply, sid, n)
 
     async def change(self, verb: str, ids: Sequence[str]) -> str:
         """Do what an operator asks: ``drain``, ``undrain``, ``revoke`` or ``free``, as in ``pool_change.lua``.

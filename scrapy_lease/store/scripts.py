@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from scrapy_lease.exceptions import SessionLost, StoreRefused
+from scrapy_lease.exceptions import GenerationChanged, SessionLost, StoreRefused
 from scrapy_lease.store.calls import Call
 from scrapy_lease.store.client import Channel
 from scrapy_lease.store.columns import Buckets, code_of, columns_of, fence_text, pack, raw
@@ -20,7 +20,6 @@ from scrapy_lease.store.messages import (
     Beat,
     Claim,
     Entry,
-    GenerationChanged,
     Grant,
     Opened,
     Settlement,

@@ -70,6 +70,20 @@ def test_an_exit_that_moves(bed: PoolBed) -> None:
     assert sorted(ids(bed.member().get(9))) == ["u2", "v1"]
 
 
+def test_events_tell_the_exit(bed: PoolBed) -> None:
+    """Where a resource comes out is told when it is new and when it moves: it is known when the resource is gone."""
+    member = bed.member()
+    bed.add("p1", exit="10.0.0.1")
+    bed.add("p1", exit="10.0.0.1")
+    bed.add("p1", exit="10.0.0.2")
+    (lease,) = member.get()
+    bed.add("p1", exit="10.0.0.3")
+    member.back(lease)
+    bed.add("p1", exit="10.0.0.3")
+    told = [(event["what"], event["why"]) for event in bed.events() if event["what"] in ("new", "moved")]
+    assert told == [("new", "10.0.0.1"), ("moved", "10.0.0.2"), ("moved", "10.0.0.3")]
+
+
 def test_what_comes_together_is_not_handed_out_together(bed: PoolBed) -> None:
     """The spread places what ends together among what was there before."""
     bed.register(*(resource(f"early-{tenth}", life=600_000, spread=100 * tenth) for tenth in range(10)))

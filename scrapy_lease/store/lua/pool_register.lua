@@ -22,7 +22,10 @@ local function renew(id, known, expiry, exit, body)
   local is_moved = exit ~= old and not is_leased
   local value = resource(flag_of(known), strikes_of(known), expiry, is_moved and exit or old, body)
   local rests_for_all = redis.call('ZSCORE', resting, id)
-  if is_moved then vacate(id, known) end
+  if is_moved then
+    vacate(id, known)
+    tell('moved', sid, '', exit, id)
+  end
   redis.call('HSET', resources, id, value)
   if is_moved and flag_of(value) == PLAIN and not rests_for_all then
     leave(id, value)
@@ -42,7 +45,7 @@ for i, id in ipairs(ids) do
     local value = resource(PLAIN, 0, expiry, exit, body)
     redis.call('HSET', resources, id, value)
     enter(id, value, place_among_free(expiry, spreads[i]))
-    tell('new', sid, '', '', id)
+    tell('new', sid, '', exit, id)
     reply[i] = '+'
   end
   if reply[i] ~= '.' then

@@ -1,0 +1,201 @@
+"""Who is to blame: the narrowest culprit pays.
+
+- A refusal by a site (``ban``) makes the lease a suspect there; the second in a row, of another URL, is a ban.
+- A URL that was refused on three leases, each of which serves that site, is itself refused; they are innocent.
+- A hang is uncertain, so it is blamed on the lease at that site, like a ban and at once.
+- What cannot be reached, or was taken back, is of no use to anybody.
+
+The store weighs what the processes say: a resource that is banned at three sites rests for all; a site at which half of
+the pool is banned is paused instead.
+
+What this cannot do: tell a URL that hangs for everybody from leases that hang; each such request rests another lease.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from scrapy_lease.leases.pool.options import Judgement, PoolOptions, Sentence
+from scrapy_lease.leases.pool.shelf import Lease, Rest, Use
+from scrapy_lease.leases.pool.sites import Sites
+from scrapy_lease.leases.session import boot_time
+
+#: Leases that serve a site and must have refused a URL before it is the URL; of a smaller pool, all.
+WITNESSES = 3
+#: What becomes of a response or exception, the URL's guilt aside.
+_SENTENCES: dict[str, Sentence] = {
+    "ok": "pass", "target": "pass", "unused": "pass", "back": "pass", "ban": "again", "hang": "again",
+    "broken": "again", "expired": "again", "limited": "again", "logged_out": "again",
+}  # fmt: skip
+
+
+def sentence_of(kind: str) -> Sentence:
+    """Return what becomes of what was judged *kind*, if nothing more is known."""
+    return _SENTENCES[kind]
+
+
+class Refusals:
+    """The refusals of one request, over all its tries: on which leases."""
+
+    __slots__ = ("_leases", "_tries")
+
+    def __init__(self) -> None:
+        self._leases: dict[str, Lease] = {}
+        self._tries = 0
+
+    def __repr__(self) -> str:
+        return f"<Refusals: {self._tries} on {sorted(self._leases)}>"
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """The resources that refused, to be avoided by the next try."""
+        return frozenset(self._leases)
+
+    def add(self, lease: Lease) -> None:
+        """It was refused on *lease*."""
+        self._leases[lease.id] = lease
+        self._tries += 1
+
+    def are_the_urls(self, site: str, known: int) -> bool:
+        """Have enough of *known* leases that serve *site* refused it?"""
+        good = sum(site in lease.serves for lease in self._leases.values())
+        return self._tries >= WITNESSES and good >= max(1, min(WITNESSES, known))
+
+    def acquit(self, site: str, url: str) -> None:
+        """The leases are not suspected for *url* any more."""
+        for lease in self._leases.values():
+            if lease.suspects.get(site) == url:
+                del lease.suspects[site]
+
+
+class Bench(Protocol):
+    """Where the verdicts go."""
+
+    @property
+    def known(self) -> int:
+        """Resources of the pool, as far as is known."""
+
+    def say(self, lease: Lease, verb: str, args: tuple[Any, ...]) -> None:
+        """Tell the store; the lease stays."""
+
+    def part(self, lease: Lease, verb: str, args: tuple[Any, ...]) -> None:
+        """Let the lease end, with its last request, by this verb."""
+
+    def is_of_use(self, lease: Lease) -> bool:
+        """Is there anything that this process could do with the lease?"""
+
+    def count(self, what: str) -> None:
+        """Count an event."""
+
+
+class Blame:
+    """See the module's docstring.
+
+    :param clock: the boot-time clock, in s.
+    """
+
+    def __init__(
+        self, options: PoolOptions, sites: Sites, bench: Bench, clock: Callable[[], float] = boot_time
+    ) -> None:
+        self._options = options
+        self._sites = sites
+        self._bench = bench
+        self._clock = clock
+
+    def judge(self, use: Use, judgement: Judgement, refusals: Refusals | None) -> Sentence:
+        """Blame whom a judgement blames; the use is over, and its request still counts on the lease."""
+        lease, site, kind = use.lease, use.site, judgement.kind
+        sentence = sentence_of(kind)
+        if use.is_valid:
+            if kind == "ok":
+                self._serves(use)
+            elif kind == "ban":
+                sentence = self._refused(use, judgement.url, refusals)
+            elif kind == "hang":
+                self._ban(lease, site)
+            elif kind == "limited":
+                self._limit(lease, site, judgement.retry_after)
+            elif kind == "broken":
+                self._broken(lease)
+            elif kind == "expired":
+                self._bench.count("expired")
+                self._bench.part(lease, "gone", ("expired",))
+        if use.is_probe:
+            lease.probes.discard(site)
+            self._sites.ended(site)
+        return sentence
+
+    def unrest(self, lease: Lease, site: str) -> None:
+        """The store has paused the site instead of banning the lease there."""
+        lease.rests.pop(site, None)
+        self._sites.pause(site)
+
+    def _serves(self, use: Use) -> None:
+        """Served: the store is told only if it thinks otherwise. What was sent before a ban is no probe of it."""
+        lease, site = use.lease, use.site
+        lease.serves.add(site)
+        lease.suspects.pop(site, None)
+        if use.is_probe or lease.strikes:
+            lease.strikes = 0
+            lease.rests.pop(site, None)
+            self._sites.served(site)
+            self._bench.say(lease, "ok", (site,))
+
+    def _refused(self, use: Use, url: str, refusals: Refusals | None) -> Sentence:
+        lease, site = use.lease, use.site
+        if refusals is not None:
+            refusals.add(lease)
+            if refusals.are_the_urls(site, self._bench.known):
+                refusals.acquit(site, url)
+                return "rejected"
+        suspected = lease.suspects.get(site)
+        if use.is_probe or (suspected is not None and (suspected != url or not url)):
+            self._ban(lease, site)
+        else:
+            lease.suspects[site] = url
+        return "again"
+
+    def _ban(self, lease: Lease, site: str) -> None:
+        if self._options.is_minted:
+            self._replace(lease)
+        else:
+            self._rest(lease, site, *self._backoff())
+
+    def _limit(self, lease: Lease, site: str, seconds: float) -> None:
+        if seconds > 0:
+            self._rest(lease, site, int(seconds * 1000), int(seconds * 1000), 0)
+        else:
+            self._rest(lease, site, *self._backoff())
+
+    def _rest(self, lease: Lease, site: str, first: int, longest: int, share: int) -> None:
+        """Let it rest for the site, as the store does: a rest that runs is not lengthened by what was under way."""
+        lease.suspects.pop(site, None)
+        before, now = lease.rests.get(site), self._clock()
+        if before is not None and before.until > now:
+            return
+        strikes = before.strikes + 1 if before is not None else 1
+        whole = min(longest, first * 2 ** min(strikes - 1, 30)) / 1000
+        lease.rests[site] = Rest(now + whole * (1 - share / 4000), strikes)
+        if site in self._sites:
+            self._sites.pause(site)
+        self._bench.count("banned")
+        self._bench.say(lease, "ban", (site, first, longest, share))
+        if not self._bench.is_of_use(lease):
+            self._bench.part(lease, "back", (0,))
+
+    def _broken(self, lease: Lease) -> None:
+        if self._options.is_minted:
+            self._replace(lease)
+        else:
+            self._bench.count("broken")
+            self._bench.part(lease, "broken", self._backoff())
+
+    def _replace(self, lease: Lease) -> None:
+        self._bench.count("banned")
+        self._bench.part(lease, "gone", ("banned",))
+
+    def _backoff(self) -> tuple[int, int, int]:
+        first, longest = self._options.backoff
+        return int(first * 1000), int(longest * 1000), random.randrange(1001)

@@ -1,0 +1,235 @@
+"""A pool as one process uses it: leases are reused here, and asked for and given back in the turns of one task.
+
+:meth:`Pool.take_now` and :meth:`Pool.end` do all that a request costs, without I/O. Nothing is handed out while the
+session is not confirmed, or has not reported to the store under its present id. A place that comes free goes to whoever
+waits longest and can use it; those who wait outside are told by ``on_room``.
+
+What this cannot do: bind a sticky key beyond the lease, or to another process; only the store could.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Set
+
+from scrapy_lease.exceptions import NoResource
+from scrapy_lease.leases.pool.blame import Refusals, sentence_of
+from scrapy_lease.leases.pool.options import UNUSED, Judgement, PoolOptions, PoolStore, Sentence, Standing
+from scrapy_lease.leases.pool.shelf import Lease, Use
+from scrapy_lease.leases.pool.stock import Stock
+from scrapy_lease.leases.pool.wants import Line, Waiter
+from scrapy_lease.leases.session import Beat, Session, boot_time
+
+_NONE: frozenset[str] = frozenset()
+
+
+class Pool:
+    """See the module's docstring.
+
+    :param session: open when :meth:`start` is called; whoever renews it tells the pool (:meth:`beaten`).
+    :param count: called with the name of an event: ``leased``, ``reused``, ``released``, ``lost``, ``banned``,
+        ``broken``, ``expired``, ``waited``.
+    :param demand: returns, for each site, how many requests that wait elsewhere in this process could start now if they
+        had a lease; not those inside :meth:`take`.
+    :param on_room: called when a request that was refused by :meth:`take_now` or :meth:`has_room` might start now. It
+        may call both.
+    """
+
+    def __init__(
+        self, options: PoolOptions, store: PoolStore, session: Session, *, count: Callable[[str], None],
+        demand: Callable[[], Mapping[str, int]], on_room: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self.options = options
+        self._session = session
+        self._count = count
+        self._on_room = on_room
+        self._line = Line()
+        self._stock = Stock(
+            options, store, session, self._line, count=count, demand=demand, on_places=self._serve_all
+        )  # fmt: skip
+        self._shelf = self._stock.shelf
+        self._sites = self._stock.sites
+        self._turns = self._stock.turns
+
+    def __repr__(self) -> str:
+        return f"<Pool {self.options.name}: {len(self._shelf)} leases, {len(self._line)} waiting>"
+
+    @property
+    def is_usable(self) -> bool:
+        """Was anything in the pool free or leased by anybody when the store answered last? True before that."""
+        return self._stock.empty_since is None
+
+    @property
+    def standing(self) -> Standing | None:
+        """How the pool stood at the last answer of the store; None before the first."""
+        return self._stock.standing
+
+    @property
+    def empty_for(self) -> float:
+        """Seconds for which nothing in the pool has been usable; 0 while something is."""
+        since = self._stock.empty_since
+        return 0.0 if since is None else boot_time() - since
+
+    def start(self) -> None:
+        """Begin to make turns, on the running loop; the session is open."""
+        self._turns.start()
+
+    def close(self) -> None:
+        """Hand out nothing more: who waits is told at once, and each lease is given back when its requests end."""
+        self._stock.close()
+        for waiter in self._line:
+            self._line.discard(waiter)
+            if not waiter.future.done():
+                waiter.future.set_exception(NoResource(self.options.name, waiter.site, "closed"))
+
+    async def stop(self) -> None:
+        """Close, give everything back, and make no more turns; the session is still open.
+
+        Uses that have not ended are not valid any more. Takes at most two seconds: what the store did not hear of comes
+        back with the end of the session.
+        """
+        self.close()
+        self._stock.give_all_back()
+        await self._turns.stop()
+
+    # hot
+
+    def take_now(self, site: str, *, sticky: str = "", avoid: Set[str] = _NONE) -> Use | None:
+        """Start a request to *site* on a lease that is here; None: there is none for it now. No I/O.
+
+        :param sticky: requests of one key go through one lease, as long as it is here and may serve the site.
+        :param avoid: ids that the request must not get.
+        """
+        use = self._start(site, sticky, avoid)
+        if use is None:
+            self._stock.miss(site)
+        return use
+
+    def has_room(self, site: str) -> bool:
+        """Would :meth:`take_now` succeed for *site*?"""
+        if self._find(site, "", _NONE) is not None:
+            return True
+        self._stock.miss(site)
+        return False
+
+    def room(self, site: str) -> int:
+        """Return how many requests to *site* could start now, one after the other."""
+        if not self.has_room(site):
+            return 0
+        options, leases = self.options, self._shelf.open.values()
+        places = (options.concurrency - lease.uses for lease in leases if site not in lease.rests)
+        return max(1, sum(places))
+
+    def end(self, use: Use, judgement: Judgement, refusals: Refusals | None = None) -> Sentence:
+        """End a use, exactly once (a second call changes nothing), and blame whom the judgement blames.
+
+        The place is free at once; the store is told in a later turn.
+
+        :param refusals: those of the request over all its tries: without them no URL is ever to blame.
+        :returns: ``pass``: the response or exception goes on; ``again``: the request goes out again on another lease;
+            ``rejected``: its URL is refused to all.
+        """
+        if use.is_over:
+            return sentence_of(judgement.kind)
+        use.is_over = True
+        lease = use.lease
+        if judgement.kind == "ok" and not use.is_probe and not lease.suspects:
+            lease.serves.add(use.site)
+            sentence: Sentence = "pass"
+        else:
+            sentence = self._stock.blame.judge(use, judgement, refusals)
+        if self._shelf.end(lease):
+            self._stock.leave(lease)
+        elif self._stock.owed and not lease.uses and lease.is_held:
+            self._stock.pay(lease)
+        elif self._line or self._stock.missed:
+            self._serve_all()
+        return sentence
+
+    # waiting
+
+    async def take(self, site: str, *, sticky: str = "", avoid: Set[str] = _NONE, timeout: float | None = None) -> Use:
+        """Start a request to *site* as soon as there is a lease for it.
+
+        :param avoid: ids that the request gets again only when the store had nothing else.
+        :param timeout: seconds to wait; None: as the pool's options say.
+        :raises NoResource: in vain (``wait``, or ``empty`` when nothing in the pool is usable), or ``closed``.
+        """
+        use = self._start(site, sticky, avoid)
+        if use is not None:
+            return use
+        if self._stock.is_closed:
+            raise NoResource(self.options.name, site, "closed")
+        self._count("waited")
+        waiter = Waiter(site, sticky, avoid)
+        self._line.add(waiter)
+        self._stock.lack(site)
+        try:
+            async with asyncio.timeout(self.options.wait if timeout is None else timeout):
+                return await waiter.future
+        except TimeoutError:
+            self._give_up(waiter)
+            raise NoResource(self.options.name, site, "wait" if self.is_usable else "empty") from None
+        except BaseException:
+            self._give_up(waiter)
+            raise
+
+    def _give_up(self, waiter: Waiter) -> None:
+        """Who gave up waiting may have been served in the same turn of the loop."""
+        self._line.discard(waiter)
+        future = waiter.future
+        if future.done() and not future.cancelled() and future.exception() is None:
+            self.end(future.result(), UNUSED)
+
+    # what is told
+
+    def beaten(self, beat: Beat | None) -> None:
+        """A heartbeat was answered; None: the session is lost."""
+        if beat is not None:
+            self._serve_all()
+        self._stock.look()
+
+    def lost(self) -> None:
+        """The session is lost: its uses are not valid; what it held is reported once there is another."""
+        self._turns.wake()
+
+    def regained(self) -> None:
+        """There is another session: report under it what the lost one held."""
+        self._turns.wake()
+
+    def _find(self, site: str, sticky: str, avoid: Set[str]) -> Lease | None:
+        session = self._session
+        if self._turns.epoch != session.epoch or not session.is_confirmed:
+            return None
+        if self._sites.pauses and not self._sites.is_open(site):
+            return None
+        return self._shelf.find(site, sticky, avoid)
+
+    def _start(self, site: str, sticky: str, avoid: Set[str]) -> Use | None:
+        lease = self._find(site, sticky, avoid)
+        if lease is None:
+            return None
+        if lease.used:
+            self._count("reused")
+        is_probe = self._shelf.begin(lease, site, sticky)
+        if self._sites.pauses and self._sites.begin(site):
+            is_probe = True
+        return Use(lease, site, self._turns.epoch, is_probe)
+
+    def _serve_all(self) -> None:
+        """Give free places to whom they are due, and tell those outside if some are left for them."""
+        in_vain = set()
+        for waiter in self._line if self._shelf.open else ():
+            if waiter.site in in_vain or waiter.future.done():
+                continue
+            avoid = _NONE if waiter.is_tried else waiter.avoid
+            use = self._start(waiter.site, waiter.sticky, avoid)
+            if use is not None:
+                self._line.discard(waiter)
+                waiter.future.set_result(use)
+            elif not waiter.sticky and not avoid:
+                in_vain.add(waiter.site)
+        missed = self._stock.missed
+        if missed and self._shelf.open and any(self._find(site, "", _NONE) is not None for site in missed):
+            missed.clear()
+            self._on_room()

@@ -1,0 +1,280 @@
+"""The leases of a pool that this process has, and their uses.
+
+A lease is *open* while another request may start on it. Of those that are open, the one used last is used first: what
+is not needed stays idle and can be given back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Set
+from dataclasses import dataclass
+from typing import Any
+
+from scrapy_lease.leases.pool.options import Granted, PoolOptions
+from scrapy_lease.leases.session import Session, boot_time
+
+#: Identities, and sites of each, of which it is remembered how they did while they were here.
+REMEMBERED, SITES_REMEMBERED = 1000, 200
+#: The ends of a lease, those that say more first.
+_GRAVITY = {"gone": 2, "broken": 1, "back": 0}
+
+
+@dataclass(slots=True)
+class Rest:
+    """A lease serves a site not before *until* (clock time, s), and then one request at a time: a probe."""
+
+    until: float
+    strikes: int
+
+
+@dataclass(slots=True)
+class Past:
+    """What this process knows of an identity, over all its leases of it.
+
+    :param serves: sites that it has served.
+    :param suspects: site -> URL that was refused last there, with nothing served since.
+    """
+
+    serves: set[str]
+    suspects: dict[str, str]
+
+
+class Lease:
+    """A resource that is leased to this process.
+
+    ``id``, ``body``, ``exit``, ``fence`` as the store gives them; ``until``: clock time (s) at which its provider takes
+    it back, None: never.
+    """
+
+    __slots__ = (
+        "body", "exit", "farewell", "fence", "id", "idle_since", "is_held", "keys", "probes", "rests", "serves",
+        "session", "sites", "strikes", "suspects", "until", "used", "uses",
+    )  # fmt: skip
+
+    def __init__(self, granted: Granted, past: Past, session: Session, asked: float) -> None:
+        self.id = granted.id
+        self.body = granted.body
+        self.exit = granted.exit
+        self.fence = granted.fence
+        self.until = asked + granted.life / 1000 if granted.life is not None else None
+        self.strikes = granted.strikes
+        self.rests = {site: Rest(asked + rest.left / 1000, rest.strikes) for site, rest in granted.rests.items()}
+        self.serves = past.serves
+        self.suspects = past.suspects
+        self.session = session
+        #: Is it leased to this process, as far as it knows?
+        self.is_held = True
+        #: How it ends with its last request, as (verb, arguments); None: it stays.
+        self.farewell: tuple[str, tuple[Any, ...]] | None = None
+        #: Requests on it now, and since it was leased.
+        self.uses = self.used = 0
+        #: By the monotonic clock, which is the cheapest.
+        self.idle_since = time.monotonic()
+        #: Sites at which a probe of it is under way.
+        self.probes: set[str] = set()
+        #: Sticky keys that are bound to it.
+        self.keys: set[str] = set()
+        #: Where it was used, lately.
+        self.sites: set[str] = set()
+
+    def __repr__(self) -> str:
+        state = f"{self.uses} uses" if self.is_held else "over"
+        return f"<Lease of {self.id}, fence {self.fence}: {state}>"
+
+    @property
+    def life_left(self) -> float | None:
+        """Seconds until its provider takes it back; None: it never does."""
+        return None if self.until is None else self.until - boot_time()
+
+    def may_serve(self, site: str) -> bool:
+        """Does it not rest for *site*, and is no probe of it under way there?"""
+        rest = self.rests.get(site)
+        return rest is None or (site not in self.probes and rest.until <= boot_time())
+
+
+class Use:
+    """One request's use of a lease.
+
+    ``lease``, ``site``; ``is_probe``: the lease, or the site, is being tried after a rest; ``is_over``: it has ended.
+    """
+
+    __slots__ = ("epoch", "is_over", "is_probe", "lease", "site")
+
+    def __init__(self, lease: Lease, site: str, epoch: int, is_probe: bool) -> None:
+        self.lease = lease
+        self.site = site
+        self.epoch = epoch
+        self.is_probe = is_probe
+        self.is_over = False
+
+    def __repr__(self) -> str:
+        state = "over" if self.is_over else "valid" if self.is_valid else "void"
+        return f"<Use of {self.lease.id} at {self.site}: {state}>"
+
+    @property
+    def life_left(self) -> float | None:
+        """Seconds until the provider takes the resource back; None: it never does."""
+        return self.lease.life_left
+
+    @property
+    def is_valid(self) -> bool:
+        """Is the resource still leased, by the session under which the use began?"""
+        session = self.lease.session
+        return self.lease.is_held and self.epoch == session.epoch and not session.is_lost
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """What is to be said of a lease in the store, with the verbs of a settlement."""
+
+    lease: Lease
+    verb: str
+    args: tuple[Any, ...]
+
+    @property
+    def id(self) -> str:
+        return self.lease.id
+
+    @property
+    def fence(self) -> int:
+        return self.lease.fence
+
+    @property
+    def is_end(self) -> bool:
+        """Does it end the lease?"""
+        return self.verb in _GRAVITY
+
+
+class Shelf:
+    """See the module's docstring.
+
+    :param clock: the boot-time clock, in s.
+    """
+
+    def __init__(self, options: PoolOptions, session: Session, clock: Callable[[], float] = boot_time) -> None:
+        self._concurrency, self._reuse, self._margin = options.concurrency, options.reuse, options.margin
+        self._name = options.name
+        self._session = session
+        self._clock = clock
+        self._leases: dict[str, Lease] = {}
+        self._open: dict[str, Lease] = {}
+        self._pasts: dict[str, Past] = {}
+        self._bound: dict[str, Lease] = {}
+
+    def __len__(self) -> int:
+        return len(self._leases)
+
+    def __iter__(self) -> Iterator[Lease]:
+        return iter(list(self._leases.values()))
+
+    def __repr__(self) -> str:
+        return f"<Shelf of {self._name}: {len(self._leases)} leases, {len(self._open)} open>"
+
+    @property
+    def open(self) -> Mapping[str, Lease]:
+        """Leases on which another request may start, the one used last at the end."""
+        return self._open
+
+    def get(self, id_: str) -> Lease | None:
+        """Return the lease of a resource, if there is one."""
+        return self._leases.get(id_)
+
+    def bound(self, key: str, site: str, avoid: Set[str] = frozenset()) -> Lease | None:
+        """Return the lease that a sticky key is bound to, if a request to *site* may go through it, now or later."""
+        lease = self._bound.get(key)
+        return lease if lease is not None and self._suits(lease, site, avoid) else None
+
+    def add(self, granted: Granted, asked: float) -> Lease:
+        """Take in what the store granted at clock time *asked* (s); an older lease of the same resource is over."""
+        if (older := self._leases.get(granted.id)) is not None:
+            self.remove(older)
+        lease = Lease(granted, self._past(granted.id), self._session, asked)
+        self._leases[lease.id] = self._open[lease.id] = lease
+        return lease
+
+    def find(self, site: str, sticky: str = "", avoid: Set[str] = frozenset()) -> Lease | None:
+        """Return an open lease for a request to *site*, none of *avoid*; a sticky key has its own, open or not."""
+        if sticky and (bound := self.bound(sticky, site, avoid)) is not None:
+            return bound if bound.id in self._open else None
+        for lease in reversed(self._open.values()):
+            # The way of nearly all, without a call.
+            if lease.rests and not lease.may_serve(site):
+                continue
+            if lease.id not in avoid and (lease.until is None or lease.until > self._margin + self._clock()):
+                return lease
+        return None
+
+    def is_ending(self, lease: Lease) -> bool:
+        """Has it too little life left for a request to start on it?"""
+        return lease.until is not None and lease.until <= self._margin + self._clock()
+
+    def begin(self, lease: Lease, site: str, sticky: str = "") -> bool:
+        """Let a request start on an open lease; True: it is a probe."""
+        lease.uses += 1
+        lease.used += 1
+        lease.sites.add(site)
+        if sticky:
+            self._bind(sticky, lease)
+        if lease.used == self._reuse and lease.farewell is None:
+            lease.farewell = ("back", (0,))
+            del self._open[lease.id]
+        # After it broke, one request at a time tells whether it works again.
+        elif lease.uses >= self._concurrency or lease.strikes:
+            del self._open[lease.id]
+        if lease.rests and site in lease.rests:
+            lease.probes.add(site)
+            return True
+        return lease.strikes > 0
+
+    def end(self, lease: Lease) -> bool:
+        """A request on it has ended; True: so has the lease with it, and is to be settled by its farewell."""
+        lease.uses -= 1
+        if not lease.uses:
+            lease.idle_since = time.monotonic()
+        if not lease.is_held:
+            return False
+        if lease.farewell is not None:
+            return not lease.uses
+        if lease.id not in self._open:
+            self._open[lease.id] = lease
+        return False
+
+    def part(self, lease: Lease, verb: str, args: tuple[Any, ...] = (0,)) -> bool:
+        """Let no further request start on it; True: it is idle, and to be settled by its farewell."""
+        if lease.farewell is None or _GRAVITY[verb] > _GRAVITY[lease.farewell[0]]:
+            lease.farewell = (verb, args)
+        self._open.pop(lease.id, None)
+        return lease.is_held and not lease.uses
+
+    def remove(self, lease: Lease) -> None:
+        """The lease is over: what uses it still has are not valid."""
+        lease.is_held = False
+        if self._leases.get(lease.id) is lease:
+            del self._leases[lease.id]
+            self._open.pop(lease.id, None)
+        for key in lease.keys:
+            if self._bound.get(key) is lease:
+                del self._bound[key]
+        lease.keys.clear()
+
+    def _suits(self, lease: Lease, site: str, avoid: Set[str]) -> bool:
+        rest = lease.rests.get(site)
+        is_resting = rest is not None and rest.until > self._clock()
+        return lease.farewell is None and lease.id not in avoid and not is_resting and not self.is_ending(lease)
+
+    def _bind(self, key: str, lease: Lease) -> None:
+        if (before := self._bound.get(key)) is not lease:
+            if before is not None:
+                before.keys.discard(key)
+            self._bound[key] = lease
+            lease.keys.add(key)
+
+    def _past(self, id_: str) -> Past:
+        past = self._pasts.pop(id_, None) or Past(set(), {})
+        self._pasts[id_] = past
+        while len(self._pasts) > REMEMBERED:
+            del self._pasts[next(iter(self._pasts))]
+        if len(past.serves) > SITES_REMEMBERED:
+            past.serves.clear()
+        return past

@@ -1,0 +1,285 @@
+"""What a pool has here and lacks: what is asked of the store, taken in, given back and said.
+
+An idle lease is given back after ``keep`` s, or soon when others wait for more than is free; what others have a right
+to (``yields``) as soon as its request ends; what is recalled at once.
+
+A take is made as soon as something is wanted that the last one was not asked for, each second while anybody waits here
+(twice as often while nothing is leased), and with each heartbeat while this session has or has asked for anything.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from scrapy_lease.leases.pool.blame import WITNESSES, Blame
+from scrapy_lease.leases.pool.options import PoolOptions, PoolStore, RestLike, Standing, Taken
+from scrapy_lease.leases.pool.shelf import Lease, Past, Shelf, Word
+from scrapy_lease.leases.pool.sites import Sites
+from scrapy_lease.leases.pool.turns import Asks, Turns
+from scrapy_lease.leases.pool.wants import Line, asks_for
+from scrapy_lease.leases.session import Session, boot_time
+
+#: Seconds between takes while anybody waits here; while they have nothing at all. Leases rotate that are a second old:
+#: a look just before that would have to be followed by another one.
+LOOK, STARVING = 1.05, 0.5
+#: Seconds that an idle lease stays while others wait for more than is free.
+BRIEF = 0.25
+#: Sites whose pauses are asked for along the way.
+SITES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class _Stray:
+    """A resource of which the store thinks that this session has still to hear: it is told that it has."""
+
+    id: str
+    fence: int = 0
+    body: bytes = b""
+    exit: str = ""
+    life: int | None = None
+    strikes: int = 0
+    rests: Mapping[str, RestLike] = field(default_factory=dict)
+
+
+class Stock:
+    """See the module's docstring.
+
+    :param demand: requests for each site that wait elsewhere in this process.
+    :param on_places: called when a request may start that could not before.
+    """
+
+    def __init__(
+        self, options: PoolOptions, store: PoolStore, session: Session, line: Line, *, count: Callable[[str], None],
+        demand: Callable[[], Mapping[str, int]], on_places: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self.shelf = Shelf(options, session)
+        self.sites = Sites()
+        self.turns = Turns(options, store, session, self)
+        self.blame = Blame(options, self.sites, self)
+        self.count = count
+        #: Leases to be given back as soon as their requests end.
+        self.owed = 0
+        #: Sites for which a request outside was refused.
+        self.missed: set[str] = set()
+        #: How the pool stood in the store at the last answer.
+        self.standing: Standing | None = None
+        #: Clock time (s) since which nothing in the pool is usable; None: something is, or nobody knows yet.
+        self.empty_since: float | None = None
+        self.is_closed = False
+        self._options = options
+        self._session = session
+        self._line = line
+        self._demand = demand
+        self._on_places = on_places
+        self._is_to_look = False
+        self._last_take = float("-inf")
+        #: Leases that the store knows this session to wait for.
+        self._missing = 0
+        #: Sites for which it is no use to ask before a second has passed.
+        self._vain: set[str] = set()
+
+    def __repr__(self) -> str:
+        return f"<Stock of {self._options.name}: {self.shelf!r}, {self._missing} missing, {self.owed} owed>"
+
+    # for the pool
+
+    def miss(self, site: str) -> None:
+        """A request outside found no place."""
+        if not self.is_closed:
+            self.missed.add(site)
+            self.lack(site)
+
+    def lack(self, site: str) -> None:
+        """Somebody waits for *site*: see to it now, unless the store has just been asked."""
+        if site not in self._vain:
+            self.turns.wake()
+
+    def look(self) -> None:
+        """Ask how the pool stands, if this session has anything to do with it."""
+        self._is_to_look = True
+        self.turns.wake()
+
+    def leave(self, lease: Lease) -> None:
+        """The lease has ended: say so, by its farewell."""
+        assert lease.farewell is not None
+        verb, args = lease.farewell
+        self.shelf.remove(lease)
+        self.turns.outbox.append(Word(lease, verb, args))
+        if verb == "back":
+            self.count("released")
+        # With one lease less, more may be wanted.
+        self._vain.clear()
+        if self._line or self.missed or self.owed:
+            self.turns.wake()
+        else:
+            self.turns.nudge()
+
+    def pay(self, lease: Lease) -> None:
+        """Give an idle lease back to whom it is owed."""
+        self.owed -= 1
+        self.part(lease, "back", (0,))
+        self.turns.wake()
+
+    def close(self) -> None:
+        """Begin no more; each lease is given back with its last request."""
+        self.is_closed = True
+        self.missed.clear()
+        for lease in self.shelf:
+            self.part(lease, "back", (0,))
+
+    def give_all_back(self) -> None:
+        """Give back what has requests still, too: they are not valid any more."""
+        for lease in self.shelf:
+            self._end_now(lease)
+
+    # for blame
+
+    @property
+    def known(self) -> int:
+        """Resources of the pool at the last answer."""
+        return self.standing.known if self.standing is not None else WITNESSES
+
+    def say(self, lease: Lease, verb: str, args: tuple[Any, ...]) -> None:
+        """Tell the store in a later turn; the lease stays."""
+        self.turns.outbox.append(Word(lease, verb, args))
+        self.turns.nudge()
+
+    def part(self, lease: Lease, verb: str, args: tuple[Any, ...]) -> None:
+        """Let the lease end with its last request, by this verb."""
+        if self.shelf.part(lease, verb, args):
+            self.leave(lease)
+
+    def is_of_use(self, lease: Lease) -> bool:
+        """Is there a site that this process has to do with and the lease may serve?"""
+        sites = self._used_sites() | {waiter.site for waiter in self._line} | self._demand().keys()
+        return any(lease.may_serve(site) for site in sites)
+
+    # for the turns
+
+    def held(self) -> list[Lease]:
+        """Return what is leased to this process."""
+        return list(self.shelf)
+
+    def pause(self) -> float:
+        """Return the seconds after which there is something to do, if nothing happens before."""
+        return max(0.0, self._next_look()) if self._line or self.missed else LOOK
+
+    def tidy(self) -> None:
+        """Give back what lies idle; let wait no longer who waited for the end of a rest."""
+        standing, now = self.standing, time.monotonic()
+        is_pressed = standing is not None and standing.waiting > standing.free
+        keep = min(BRIEF, self._options.keep) if is_pressed else self._options.keep
+        for lease in self.shelf:
+            if len(lease.sites) > SITES:
+                lease.sites.clear()
+        for lease in list(self.shelf.open.values()):
+            if not lease.uses and (now - lease.idle_since >= keep or self.shelf.is_ending(lease)):
+                self.part(lease, "back", (0,))
+        self._on_places()
+
+    def asks(self) -> list[tuple[str, int]] | None:
+        """Return what to ask for, as (site, number of leases); empty: nothing any more; None: no call is needed now."""
+        if self.is_closed:
+            was_missing, self._missing = self._missing, 0
+            return [] if was_missing else None
+        demand = self._demand() if self.missed else {}
+        if not demand:
+            self.missed.clear()
+        asks = asks_for(self._line, demand, self.shelf, self.sites, self._options)
+        considered = {waiter.site for waiter in self._line} | demand.keys() | self.missed
+        if not self._is_due(asks):
+            self._vain |= considered
+            return None
+        self._vain = considered
+        self._last_take, self._is_to_look = boot_time(), False
+        self._line.mark_asked()
+        others = self._used_sites() - {site for site, _ in asks}
+        return [*asks, *((site, 0) for site in islice(others, SITES))]
+
+    def took(self, asks: Asks, taken: Taken, asked: float) -> None:
+        """Take in the answer to a take that was sent at clock time *asked* (s)."""
+        for granted in taken.leases:
+            self.shelf.add(granted, asked)
+            self.count("leased")
+        wanted, paused = 0, set()
+        for (site, number), left in zip(asks, taken.pauses, strict=True):
+            self.sites.heard(site, left / 1000)
+            if left:
+                paused.add(site)
+            else:
+                wanted += number
+        self._missing = max(0, wanted - len(taken.leases))
+        if not self._missing:
+            self._vain = paused
+        self._line.mark_tried()
+        self._stand(taken.standing)
+        for id_ in taken.recalled:
+            self._recall(id_)
+        if self.is_closed:
+            self.close()
+        self._on_places()
+        for waiter in self._line:
+            self.lack(waiter.site)
+
+    def answered(self, word: Word, reply: str) -> None:
+        """Take in what the store says of a word."""
+        if reply == "=":
+            self.blame.unrest(word.lease, word.args[0])
+        elif reply == "!":
+            self.count("broken")
+            self.shelf.remove(word.lease)
+        elif reply == "-":
+            self.lost(word.lease)
+
+    def lost(self, lease: Lease) -> None:
+        """The lease is over: the store says so."""
+        if lease.is_held:
+            self.count("lost")
+            self.shelf.remove(lease)
+
+    def reported(self) -> None:
+        """The store and this process agree on what is leased."""
+        self._vain.clear()
+        self._on_places()
+
+    def _used_sites(self) -> set[str]:
+        return set().union(*(lease.sites for lease in self.shelf))
+
+    def _is_due(self, asks: Asks) -> bool:
+        if any(site not in self._vain for site, _ in asks):
+            return True
+        if self._is_to_look and (self.shelf or self._missing):
+            return True
+        return bool(asks or self._missing) and self._next_look() <= 0
+
+    def _next_look(self) -> float:
+        return self._last_take + (LOOK if self.shelf else STARVING) - boot_time()
+
+    def _stand(self, standing: Standing) -> None:
+        self.standing = standing
+        if standing.free + standing.spotted + standing.leased:
+            self.empty_since = None
+        elif self.empty_since is None:
+            self.empty_since = boot_time()
+        # What is on its way back was not there yet when the store counted.
+        self.owed = max(0, standing.yields - sum(word.is_end for word in self.turns.outbox))
+        for lease in list(self.shelf.open.values()):
+            if self.owed and not lease.uses:
+                self.pay(lease)
+
+    def _recall(self, id_: str) -> None:
+        lease = self.shelf.get(id_)
+        if lease is not None:
+            self._end_now(lease)
+        elif not any(word.id == id_ for word in self.turns.outbox):
+            stray = Lease(_Stray(id_), Past(set(), {}), self._session, boot_time())
+            self.turns.outbox.append(Word(stray, "back", (0,)))
+            self.turns.nudge()
+
+    def _end_now(self, lease: Lease) -> None:
+        self.shelf.part(lease, "back", (0,))
+        self.leave(lease)
