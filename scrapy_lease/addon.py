@@ -41,6 +41,13 @@ GUARD = {
     "DOWNLOADER_MIDDLEWARES": {"scrapy_lease.guard.hooks.ClaimMiddleware": -999},
     "ITEM_PIPELINES": {"scrapy_lease.guard.hooks.OpenPipeline": -1001},
 }
+#: Added where proxies are leased.
+PROXIES = {
+    "DOWNLOADER_MIDDLEWARES": {
+        "scrapy_lease.middlewares.proxy.ProxyMiddleware": 745,
+        "scrapy_lease.middlewares.proxy.JudgeMiddleware": 940,
+    },
+}
 _ADDON_PRIORITY = SETTINGS_PRIORITIES["addon"]
 
 
@@ -68,7 +75,7 @@ class Addon:
             lease = LeaseSettings.from_crawler(self._crawler)
             if self._is_wanted(lease):
                 _check_reactor(settings)
-                _install(settings, lease.queue)
+                _install(settings, lease)
         except SettingsError as error:
             logger.error("%s", error, extra={"crawler": self._crawler})
             raise
@@ -76,11 +83,17 @@ class Addon:
     def _is_wanted(self, lease: LeaseSettings) -> bool:
         if takes_no_leases(self._crawler):
             return False
+        extra = {"crawler": self._crawler}
+        if lease.enabled and lease.pools and not lease.items_enabled:
+            logger.warning("LEASE_ITEMS_ENABLED is False: this crawl leases proxies, and no items", extra=extra)
+            return True
         for name, on in (("LEASE_ENABLED", lease.enabled), ("LEASE_ITEMS_ENABLED", lease.items_enabled)):
             if not on:
                 message = "%s is False: this crawl leases nothing and shares nothing with other hosts"
-                logger.warning(message, name, extra={"crawler": self._crawler})
+                logger.warning(message, name, extra=extra)
                 return False
+        if not lease.proxy_enabled:
+            logger.warning("LEASE_PROXY_ENABLED is False: requests go without leased proxies", extra=extra)
         return True
 
 
@@ -109,8 +122,8 @@ def has_foreign_scheduler(settings: BaseSettings) -> bool:
     return True
 
 
-def _install(settings: BaseSettings, queue: str) -> None:
-    places = [COMPONENTS]
+def _install(settings: BaseSettings, lease: LeaseSettings) -> None:
+    places = [COMPONENTS, *([PROXIES] if lease.pools else [])]
     if has_foreign_scheduler(settings):
         places.append(GUARD)
         logger.info(
@@ -118,7 +131,7 @@ def _install(settings: BaseSettings, queue: str) -> None:
             settings["SCHEDULER"],
         )
     else:
-        settings.set("SCHEDULER", SCHEDULERS[queue], "addon")
+        settings.set("SCHEDULER", SCHEDULERS[lease.queue], "addon")
     for name, path, order in ((n, p, o) for place in places for n, parts in place.items() for p, o in parts.items()):
         _place(settings, name, path, order)
 

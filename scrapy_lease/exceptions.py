@@ -34,8 +34,24 @@ class SessionLost(LeaseError):
     """This process's session has expired in the store: nothing that it held is its own any more."""
 
 
+class GenerationChanged(LeaseError):
+    """The server restarted: the session must report what it holds before it is granted anything."""
+
+
 class LeaseLost(LeaseError):
     """This session no longer holds the lease in question: it was taken over, given up or never granted."""
+
+
+class NoResource(LeaseError):
+    """A pool had nothing to lease in time; :attr:`reason` says why.
+
+    ``wait``: others have what there is, or it rests for the site; ``empty``: nothing in the pool is usable; ``closed``:
+    this process takes nothing any more.
+    """
+
+    def __init__(self, pool: str, site: str, reason: str) -> None:
+        super().__init__(f"pool {pool!r} has nothing for {site or 'any site'}: {reason}")
+        self.reason = reason
 
 
 class PayloadError(LeaseError):
@@ -52,3 +68,7 @@ class CorruptPayload(PayloadError):
 
 class UnknownCallback(PayloadError):
     """A stored request names a callback or errback that this node's spider does not have."""
+
+
+class NoProxy(LeaseError):
+    """A request that no scheduler gave (media, robots.txt) got no proxy in time: it fails, and never goes directly."""

@@ -8,6 +8,7 @@ from scrapy.crawler import Crawler
 
 from scrapy_lease.addon import gate_handlers
 from scrapy_lease.gate import handler_for
+from scrapy_lease.proxies.manager import Proxies
 from scrapy_lease.runtime import Runtime
 
 
@@ -22,6 +23,8 @@ class LeaseExtension:
         runtime = Runtime.of(crawler)
         gate_handlers(crawler.settings, handler_for)
         runtime.is_gated = True
+        if runtime.settings.pools:
+            Proxies.of(crawler)
         return cls(runtime)
 
     def __repr__(self) -> str:

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 from weakref import WeakKeyDictionary
 
 from scrapy.crawler import Crawler
@@ -27,6 +27,7 @@ from scrapy_lease.exceptions import LeaseError, StoreUnavailable
 from scrapy_lease.gate import Gate
 from scrapy_lease.heartbeat import Heartbeat, Lag, Watchdog
 from scrapy_lease.leases.session import Beat, Session
+from scrapy_lease.proxies.checks import check_scrapy
 from scrapy_lease.runs import keep_newest
 from scrapy_lease.settings import LeaseSettings, redacted_url
 from scrapy_lease.spider_notices import spider_notices
@@ -48,6 +49,22 @@ YOUNG = 10_000
 _COLLECTOR_DEFAULTS = {(700, 10, 10), (2000, 10, 10), (2000, 10, 0)}
 
 
+class Part(Protocol):
+    """Something that lives as long as the session: a pool of proxies, for one."""
+
+    def start(self) -> None:
+        """The session is open and the reactor runs."""
+
+    def beaten(self, beat: Beat | None) -> None:
+        """A heartbeat was answered; None: the session is lost."""
+
+    async def leave(self) -> None:
+        """Give back what hangs on the session, before it closes. Not called where the store is away by then."""
+
+    async def stop(self) -> None:
+        """End, whether it was left or not."""
+
+
 class Runtime:
     """See the module's docstring; use :meth:`of`.
 
@@ -56,6 +73,8 @@ class Runtime:
 
     def __init__(self, crawler: Crawler) -> None:
         self.settings = LeaseSettings.from_crawler(crawler)
+        if self.settings.pools:
+            check_scrapy(crawler.settings, self.settings.pools)
         #: Who keeps the requests: ``redis``, ``local``, or ``foreign`` for a scheduler that the user chose.
         self.queue = "foreign" if has_foreign_scheduler(crawler.settings) else self.settings.queue
         for notice in (*self.settings.notices, *_unheeded(crawler, self.queue)):
@@ -68,8 +87,9 @@ class Runtime:
         self.on_beat: Callable[[Beat | None], None] = lambda beat: None
         #: Called with True when the store is back, with False when it went.
         self.on_store: Callable[[bool], None] = lambda up: None
-        #: Awaited before the session closes, when all that was taken in is in the backlog; set by the reader of a feed.
-        self.on_leave: Callable[[], Awaitable[None]] = _nothing
+        #: Awaited before the session closes, when all that was taken in is in the backlog.
+        self.leavers: list[Callable[[], Awaitable[None]]] = []
+        self.parts: list[Part] = []
         self._server: EmbeddedServer | None = None
         self._url = self.settings.redis_url
         if self._url.startswith("embedded:"):
@@ -90,7 +110,7 @@ class Runtime:
         self.opened_alone = self.session.live == 1
         self.scripts = Scripts(self._channel(self.availability), scope)
         self._beats = Scripts(self._channel(None), scope)
-        self._heartbeat = Heartbeat(self.session, self._beats, self.lag, lambda beat: self.on_beat(beat))
+        self._heartbeat = Heartbeat(self.session, self._beats, self.lag, self._beaten)
         self._watchdog = Watchdog(
             self.session, lambda: Scripts(self._channel(None), scope), self.lag, self.settings.block_grace
         )
@@ -132,11 +152,18 @@ class Runtime:
         """Return a connection to the store for one who needs it for itself, and closes it."""
         return self._channel(None)
 
+    async def on_leave(self) -> None:
+        """Let go what hangs on the session, before it closes; store errors pass through."""
+        for leave in (*self.leavers, *(part.leave for part in self.parts)):
+            await leave()
+
     def start(self) -> None:
         """Begin to beat; the reactor runs."""
         _spare_the_collector()
         self.lag.start()
         self._heartbeat.start()
+        for part in self.parts:
+            part.start()
         if self.settings.run:
             tools = Tools(self._channel(None), self.scope.namespace)
             self._keeping = asyncio.ensure_future(keep_newest(tools, self.scope, self.settings.runs_keep))
@@ -148,6 +175,8 @@ class Runtime:
         if self._keeping is not None:
             self._keeping.cancel()
             await asyncio.gather(self._keeping, return_exceptions=True)
+        for part in self.parts:
+            await part.stop()
         await self._heartbeat.stop()
         self.lag.stop()
         self._count()
@@ -156,6 +185,11 @@ class Runtime:
         if self._server is not None:
             await asyncio.to_thread(self._server.release)
         _runtimes.pop(self.crawler, None)
+
+    def _beaten(self, beat: Beat | None) -> None:
+        self.on_beat(beat)
+        for part in self.parts:
+            part.beaten(beat)
 
     def _count(self) -> None:
         store, stats = self.store_stats, self.stats
@@ -231,10 +265,6 @@ def _spare_the_collector() -> None:
     gc.freeze()
     if gc.isenabled() and gc.get_threshold() in _COLLECTOR_DEFAULTS:
         gc.set_threshold(YOUNG, *gc.get_threshold()[1:])
-
-
-async def _nothing() -> None:
-    """Nothing is to be done."""
 
 
 _runtimes: WeakKeyDictionary[Crawler, Runtime] = WeakKeyDictionary()

@@ -6,6 +6,7 @@ All begin with ``lease/``; what each counts stands beside it. A stat that is not
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from scrapy.statscollectors import StatsCollector
@@ -38,6 +39,22 @@ STATS = {
     "store/down_seconds": "seconds for which the store did not answer",
 }
 
+#: Kind of pool -> name -> what it tells; the name of the pool is put behind it: ``lease/proxy/leased/default``.
+POOL_STATS = {
+    "proxy": {
+        "leased": "proxies leased to this session",
+        "reused": "requests served by a proxy that was here already",
+        "released": "proxies given back",
+        "lost": "proxies that went to another session, or whose lease an operator ended",
+        "banned": "proxies that a site refused",
+        "broken": "proxies that did not work",
+        "expired": "proxies that their provider had taken back",
+        "waited": "requests that had to wait for a proxy",
+        "refilled": "proxies taken in from a provider or a list",
+        "refused": "requests that got no proxy in time",
+    }
+}
+
 
 class Stats:
     """Counts under ``lease/``.
@@ -50,8 +67,18 @@ class Stats:
         self._names = {name: f"lease/{name}" for name in STATS}
         self._counts: Counter[str] = Counter()
 
+    def of_pool(self, kind: str, pool: str) -> Callable[..., None]:
+        """Return a function that counts one of :data:`POOL_STATS` for *pool*: ``count("leased", 1)``."""
+        names = {name: f"lease/{kind}/{name}/{pool}" for name in POOL_STATS[kind]}
+        self._names.update((name.removeprefix("lease/"), name) for name in names.values())
+
+        def count(name: str, number: int = 1) -> None:
+            self._counts[names[name]] += number
+
+        return count
+
     def count(self, name: str, number: int = 1) -> None:
-        """Add *number* to a stat of :data:`STATS`."""
+        """Add *number* to a stat of :data:`STATS`, or of a pool that :meth:`of_pool` was asked for."""
         self._counts[self._names[name]] += number
 
     def flush(self) -> None:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "example_project"))
 
 from scrapy_lease.store.embedded import status
 from tests.helpers.fleet import Fleet
+from tests.helpers.proxied import Bed
+from tests.helpers.proxies import Web
 from tests.helpers.relay import Relay
 from tests.helpers.servers import Server, need
 
@@ -70,6 +73,19 @@ def fleet(server: Server, tmp_path: Path) -> Iterator[Callable[..., Fleet]]:
     """Starts a shop whose nodes share `server`, with the options of `Fleet`."""
     with ExitStack() as stack:
         yield lambda url=server.url, **options: stack.enter_context(Fleet(tmp_path, url, **options))
+
+
+@pytest.fixture
+def bed(fleet: Callable[..., Fleet], server: Server) -> Iterator[Callable[..., Bed]]:
+    """Opens a site with so many proxies, each an endpoint of its own, and the options of `Web`."""
+    with ExitStack() as stack:
+
+        def make(proxies: int = 0, **options: Any) -> Bed:
+            web = stack.enter_context(Web(**options))
+            web.add_many(proxies)
+            return Bed(web, fleet(products=1), server.client())
+
+        yield make
 
 
 @pytest.fixture

@@ -1,15 +1,13 @@
-"""``scrapy-lease demo``: several nodes crawl a local shop together, and one of them is killed half way.
+"""``scrapy-lease demo``: several nodes crawl a local shop through leased proxies, and one is killed half way.
 
-Everything is real: the shop, the server, and ``scrapy crawl`` of the example project, each a process of its
-own. The verdict is not the crawlers' word: it is counted from the shop's log of every hit and from what the
+Everything is real: the shop, the proxies, the server, and ``scrapy crawl`` of the example project, each a process of
+its own. The verdict is not the crawlers' word: it is counted from the shop's log of every hit and from what the
 database holds.
 """
 
 from __future__ import annotations
 
-import importlib
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -18,7 +16,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -28,6 +25,7 @@ from rich.console import Console
 from rich.live import Live
 
 from scrapy_lease.cli import json_option
+from scrapy_lease.cli.demo_processes import Example, Node, end, tail
 from scrapy_lease.cli.demo_report import Picture, verdict_fields, verdict_table
 from scrapy_lease.store import embedded
 
@@ -40,64 +38,11 @@ CRAWL_SECONDS = 10.0
 REQUESTS_AT_ONCE = 8
 """Scrapy's default of CONCURRENT_REQUESTS_PER_DOMAIN: all pages are of one site."""
 
-END_TIMEOUT = 5.0
-"""Seconds that a process has to follow SIGTERM."""
+LOCAL_PROXIES = 12 if sys.platform == "linux" else 0
+"""Elsewhere a host has one loopback address until others are configured, and each proxy needs its own."""
 
 SERVER = "server"
-TAIL_LINES = 25
-
-
-class Example:
-    """The example project beside this package; its modules are found by path, for the package needs none."""
-
-    def __init__(self) -> None:
-        self.clone = Path(__file__).resolve().parents[2]
-        self.path = self.clone / "example_project"
-        if not (self.path / "scrapy.cfg").is_file():
-            raise click.ClickException(
-                f"the demo crawls the example project; {self.path} is not there. It is part of the source, "
-                "not of the installed package: run `scrapy-lease demo` from a clone (pip install -e .)."
-            )
-        sys.path.insert(0, str(self.path))
-        try:
-            self.hits: Any = importlib.import_module("example.hits")
-            self.products: Any = importlib.import_module("example.products")
-        except ModuleNotFoundError as missing:
-            raise click.ClickException(
-                f"the example project needs {missing.name}, which is not installed: run "
-                f"pip install -e '{self.clone}[example]'"
-            ) from missing
-
-    def start(self, *arguments: str, log: Path, **options: Any) -> subprocess.Popen[bytes]:
-        """Starts ``python -m ARGUMENTS`` in the project, with stderr in ``log``."""
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("SCRAPY_")}
-        paths = [str(self.clone), environment.get("PYTHONPATH", "")]
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-        with log.open("ab") as stderr:
-            return subprocess.Popen(
-                [sys.executable, "-m", *arguments],
-                cwd=self.path,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stderr=stderr,
-                # Ctrl-C is for this process alone, which then ends the others in order.
-                start_new_session=True,
-                **options,
-            )
-
-
-@dataclass
-class Node:
-    """One ``scrapy crawl`` process."""
-
-    name: str
-    process: subprocess.Popen[bytes]
-    log: Path
-    was_killed: bool = False
-
-    @property
-    def has_failed(self) -> bool:
-        return not self.was_killed and self.process.returncode != 0
+PROXIES = "proxies.txt"
 
 
 class Demo:
@@ -109,30 +54,36 @@ class Demo:
         self.items = items
         self.database = f"sqlite:///{folder / 'shop.db'}"
         self.reader = example.hits.HitReader(folder / "hits.jsonl")
+        self.exits: Sequence[str] = ()
         self.nodes: list[Node] = []
         self.kill: Any = None
         self.hits: list[Any] = []
         self.seconds = 0.0
 
-    def start(self, nodes: int, running: ExitStack) -> None:
-        """Starts the shop and the nodes; leaving ``running`` ends each, and the nodes' server last."""
+    def start(self, nodes: int, proxies: int, running: ExitStack) -> None:
+        """Starts the shop, the proxies and the nodes; leaving ``running`` ends each, and the nodes' server last."""
         running.callback(embedded.stop, self.folder / SERVER)
-        latency = min(0.5, max(0.02, CRAWL_SECONDS * nodes * REQUESTS_AT_ONCE / self.items))
-        shop = self.example.start(
-            *f"example.shop --port=0 --json --products={self.items} --latency={latency:.3f}".split(),
+        at_once = nodes * REQUESTS_AT_ONCE
+        latency = min(0.5, max(0.02, CRAWL_SECONDS * min(at_once, proxies or at_once) / self.items))
+        shop = self.example.serve(
+            *f"example.shop --port=0 --products={self.items} --latency={latency:.3f}".split(),
             f"--log={self.folder / 'hits.jsonl'}",
             log=self.folder / "shop.log",
-            stdout=subprocess.PIPE,
+            running=running,
         )
-        running.callback(end, [shop])
-        assert shop.stdout is not None
-        first_line = shop.stdout.readline()
-        if not first_line:
-            raise click.ClickException(f"the shop did not start:\n{tail(self.folder / 'shop.log')}")
+        if proxies:
+            self.exits = self._start_proxies(proxies, running)
         # Known before the first is started: an interrupt between two starts must end the one that runs.
         running.callback(lambda: end([node.process for node in self.nodes]))
         for number in range(1, nodes + 1):
-            self.nodes.append(self._start_node(f"node-{number}", json.loads(first_line)["url"]))
+            self.nodes.append(self._start_node(f"node-{number}", shop["url"]))
+
+    def _start_proxies(self, count: int, running: ExitStack) -> Sequence[str]:
+        """Starts the proxies; returns the addresses that the shop sees of them."""
+        arguments = [f"--count={count}", f"--file={self.folder / PROXIES}"]
+        log = self.folder / "proxies.log"
+        exits: list[str] = self.example.serve("example.proxies", *arguments, log=log, running=running)["exits"]
+        return exits
 
     def _start_node(self, name: str, url: str) -> Node:
         log = self.folder / f"{name}.log"
@@ -143,8 +94,11 @@ class Demo:
             "SHOP_DATABASE_URL": self.database,
             "LOG_LEVEL": "INFO",
         }
+        if self.exits:
+            settings["LEASE_PROXIES"] = str(self.folder / PROXIES)
+        spider = "s05_proxies" if self.exits else "s01_catalog"
         options = [option for pair in settings.items() for option in ("-s", "=".join(pair))]
-        arguments = ["scrapy", "crawl", "s01_catalog", "-a", f"base={url}", *options]
+        arguments = ["scrapy", "crawl", spider, "-a", f"base={url}", *options]
         return Node(name, self.example.start(*arguments, log=log, stdout=subprocess.DEVNULL), log)
 
     def watch(self, kill: bool, timeout: float, show: Callable[[], None]) -> None:
@@ -181,26 +135,9 @@ class Demo:
         expected = {f"/product/{number}" for number in range(1, self.items + 1)}
         return self.example.hits.Verdict.of(self.hits, expected, stored, self.kill)
 
-
-def end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Ends processes: SIGTERM, and SIGKILL for those that do not follow it in time."""
-    for process in processes:
-        if process.poll() is None:
-            process.terminate()
-    deadline = time.monotonic() + END_TIMEOUT
-    for process in processes:
-        try:
-            process.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
-
-
-def tail(log: Path) -> str:
-    """The last lines of a log."""
-    return "\n".join(log.read_text(errors="replace").splitlines()[-TAIL_LINES:])
+    def addresses(self) -> Any:
+        """How the addresses of the proxies were used, by the shop's log: an ``example.addresses.Addresses``."""
+        return self.example.addresses.Addresses.of(self.hits, self.exits)
 
 
 @contextmanager
@@ -229,14 +166,19 @@ def sigterm_as_interrupt() -> Iterator[None]:
 @click.command("demo")
 @click.option("--items", default=400, show_default=True, type=click.IntRange(1), help="Products in the shop.")
 @click.option("--nodes", default=3, show_default=True, type=click.IntRange(1), help="Crawls at once.")
+@click.option(
+    "--proxies", default=LOCAL_PROXIES, show_default="12 on Linux", type=click.IntRange(0),
+    help="Local proxies, each with an address of its own; 0: none, and each crawl fetches by itself.",
+)  # fmt: skip
 @click.option("--kill/--no-kill", default=True, show_default=True, help="Kill a node half way (SIGKILL).")
 @click.option("--keep", is_flag=True, help="Keep the logs and the database, and say where they are.")
 @json_option
 @click.option("--timeout", type=click.FloatRange(1), help="Seconds; default: 60, and more for many items.")
-def command(items: int, nodes: int, kill: bool, keep: bool, as_json: bool, timeout: float | None) -> None:
-    """Crawl a local shop with several nodes, kill one, and count what became of each product.
+def command(items: int, nodes: int, proxies: int, kill: bool, keep: bool, as_json: bool, timeout: float | None) -> None:
+    """Crawl a local shop with several nodes through leased proxies, kill a node, and count what became of each product.
 
-    Exit status 0: nothing was lost, and only what the killed node had in flight was fetched twice.
+    Exit status 0: nothing was lost, only what the killed node had in flight was fetched twice, no proxy carried two
+    requests at once, and none went past the proxies.
     """
     if kill and nodes < 2:
         raise click.UsageError("--kill needs --nodes 2 or more: somebody has to take over; or use --no-kill")
@@ -244,12 +186,13 @@ def command(items: int, nodes: int, kill: bool, keep: bool, as_json: bool, timeo
     with sigterm_as_interrupt(), folder_for(keep, console) as folder, ExitStack() as running:
         demo = Demo(Example(), folder, items)
         picture = Picture(demo, console)
-        demo.start(nodes, running)
+        demo.start(nodes, proxies, running)
         with Live(picture(), console=console, auto_refresh=False, transient=True) as live:
             demo.watch(kill, timeout or max(60.0, items / 10), lambda: live.update(picture(), refresh=True))
         running.close()
         verdict = demo.verdict()
         is_right = verdict.is_right and bool(demo.kill) == kill and not any(n.has_failed for n in demo.nodes)
+        is_right = is_right and (not proxies or demo.addresses().is_right)
         console.print(picture(), "", verdict_table(demo, verdict))
         if as_json:
             click.echo(json.dumps({"ok": is_right, **verdict_fields(demo, verdict)}))

@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from scrapy_lease.cli.demo import Demo, Node
+    from scrapy_lease.cli.demo import Demo
+    from scrapy_lease.cli.demo_processes import Node
 
 COLUMNS = 40
 BARS = " ▁▂▃▄▅▆▇█"
@@ -63,6 +64,12 @@ def verdict_table(demo: Demo, verdict: Any) -> Table:
     if demo.kill:
         table.add_row("taken over", str(len(verdict.excused)), f"{demo.kill.node} had them in flight when killed")
     table.add_row("fetched twice", mark(len(verdict.twice - verdict.excused)), "without need")
+    if demo.exits:
+        addresses = demo.addresses()
+        at_most = f"at most {addresses.most} at once on each" if addresses.most > 1 else "one at a time on each"
+        table.add_row("IPs used", str(len(addresses.used)), f"of {len(demo.exits)} proxies; requests: {at_most}")
+        table.add_row("IPs shared", mark(len(addresses.shared)), "requests of two nodes in flight at once")
+        table.add_row("direct", mark(addresses.direct), "requests that went past the proxies")
     return table
 
 
@@ -91,6 +98,7 @@ def verdict_fields(demo: Demo, verdict: Any) -> dict[str, Any]:
         "lost": len(verdict.lost),
         "fetched_twice": len(verdict.twice),
         "fetched_twice_in_flight": len(verdict.excused),
+        **(_address_fields(demo) if demo.exits else {}),
         "killed": demo.kill.node if demo.kill else None,
         "seconds": round(demo.seconds, 1),
         "folder": str(demo.folder),
@@ -98,4 +106,15 @@ def verdict_fields(demo: Demo, verdict: Any) -> dict[str, Any]:
             {"node": node.name, "hits": hits.get(node.name, 0), "exit_status": node.process.returncode}
             for node in demo.nodes
         ],
+    }
+
+
+def _address_fields(demo: Demo) -> dict[str, int]:
+    addresses = demo.addresses()
+    return {
+        "proxies": len(demo.exits),
+        "ips_used": len(addresses.used),
+        "ips_shared": len(addresses.shared),
+        "most_at_once_on_an_ip": addresses.most,
+        "direct": addresses.direct,
     }

@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, TextIO
+from typing import TextIO
 
 import click
-import msgspec
 from rich.console import Console
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
 from scrapy_lease.cli import json_option, print_fields
+from scrapy_lease.cli.given_lines import fields_in, lines_of, tell_fault
 from scrapy_lease.cli.spider_access import SpiderAccess, arguments_option, open_spider
 from scrapy_lease.cli.store_access import run_with_store, scope_options
 from scrapy_lease.cli.text_table import counted
@@ -23,8 +23,6 @@ from scrapy_lease.store.tools import Tools
 #: Most requests and most bytes of one call.
 BATCH = 300
 BATCH_BYTES = 1_000_000
-#: Wrong lines that are shown one by one.
-SHOWN_FAULTS = 20
 
 
 @dataclass
@@ -64,7 +62,7 @@ def command(
     if not urls and source is None:
         raise click.UsageError("nothing to push: give URLs, or a file with -f")
     access = open_spider(spider, arguments)
-    lines = _lines(urls, source)
+    lines = lines_of(urls, source)
     pushed = Pushed()
     try:
         run_with_store(lambda tools: _push(tools, access, lines, pushed), access.lease)
@@ -77,18 +75,6 @@ def command(
     counts = {"accepted": pushed.accepted, "duplicate": pushed.duplicate, "wrong": pushed.wrong}
     print_fields({"job": access.lease.job, **counts}, as_json)
     sys.exit(bool(pushed.wrong))
-
-
-def _lines(urls: Iterable[str], source: TextIO | None) -> Iterator[tuple[str, str]]:
-    """Return each request as text with where it stands."""
-    for number, url in enumerate(urls, 1):
-        yield f"URL {number}", url
-    try:
-        for number, line in enumerate(source or (), 1):
-            if text := line.strip():
-                yield f"line {number}", text
-    except UnicodeDecodeError as error:
-        raise click.ClickException(f"{getattr(source, 'name', 'the file')} is not UTF-8 text: {error}") from None
 
 
 async def _push(tools: Tools, access: SpiderAccess, lines: Iterable[tuple[str, str]], pushed: Pushed) -> None:
@@ -110,10 +96,10 @@ def _batches(access: SpiderAccess, lines: Iterable[tuple[str, str]], pushed: Pus
     for place, text in lines:
         pushed.lines += 1
         try:
-            entry = access.entry(_spec(text))
+            entry = access.entry(fields_in(text))
         except LeaseError as error:
             pushed.wrong += 1
-            _tell_fault(pushed.wrong, f"{place}: {error}")
+            tell_fault(pushed.wrong, f"{place}: {error}")
             continue
         batch.append(entry)
         size += len(entry.payload)
@@ -122,20 +108,3 @@ def _batches(access: SpiderAccess, lines: Iterable[tuple[str, str]], pushed: Pus
             batch, size = [], 0
     if batch:
         yield batch
-
-
-def _spec(text: str) -> dict[str, Any]:
-    if not text.startswith("{"):
-        return {"url": text}
-    try:
-        spec: dict[str, Any] = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
-        raise LeaseError(f"is no JSON object: {error}") from None
-    return spec
-
-
-def _tell_fault(number: int, fault: str) -> None:
-    if number <= SHOWN_FAULTS:
-        click.echo(fault, err=True)
-    elif number == SHOWN_FAULTS + 1:
-        click.echo("more wrong lines follow, which are counted only", err=True)

@@ -11,6 +11,7 @@ import click
 
 from scrapy_lease.cli import StoreOptions, json_option, store_options
 from scrapy_lease.cli.status_picture import JobPicture, Picture, SessionPicture, take_picture
+from scrapy_lease.cli.status_pool import print_pool
 from scrapy_lease.cli.store_access import lease_settings, run_with_store
 from scrapy_lease.cli.text_table import counted, iso_time, print_table
 
@@ -42,7 +43,8 @@ def _json(picture: Picture, why: bool) -> dict[str, Any]:
         fields = asdict(job) | {"began": None if job.began is None else iso_time(job.began)}
         jobs.append(fields | ({"why": _causes(job, picture.grace)} if why else {}))
     about = {"namespace": picture.namespace, "generation": picture.generation, "grace": picture.grace}
-    return {**about, "draining": picture.draining, "jobs": jobs}
+    pools = [{**asdict(pool), "waiting": pool.waiting} for pool in picture.pools]
+    return {**about, "draining": picture.draining, "jobs": jobs, "pools": pools}
 
 
 def _causes(job: JobPicture, grace: float) -> list[dict[str, Any]]:
@@ -54,7 +56,6 @@ def _print(picture: Picture, why: bool) -> None:
         click.echo(f"Asked to leave: {', '.join(_leaving(picture))}\n")
     if not picture.jobs:
         click.echo(f"No crawl has used namespace {picture.namespace} yet.")
-        return
     if picture.grace:
         click.echo(f"The server restarted: it grants nothing for up to {picture.grace:.1f} s more.\n")
     for number, job in enumerate(picture.jobs):
@@ -63,6 +64,9 @@ def _print(picture: Picture, why: bool) -> None:
         _print_job(job)
         if why:
             _print_causes(job, picture.grace)
+    for pool in picture.pools:
+        click.echo()
+        print_pool(pool)
 
 
 def _leaving(picture: Picture) -> Iterator[str]:

@@ -9,16 +9,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from scrapy_lease.store.instant import Instant, pairs
 from scrapy_lease.store.keys import Scope
+from scrapy_lease.store.pool_reading import PoolPicture, known_pools, picture_of
 from scrapy_lease.store.tools import Read, Tools
 
 #: Counters that a job's hash ``meta`` holds for the present run.
 COUNTERS = ("accepted", "duplicate", "done", "rejected", "failed", "died", "taken_over")
 
 _SESSION_FIELDS = ("node", "pid", "generation", "opened", "beat", "ttl", "closed")
-_MAX_STEP = 1000  # ms by which one call advances the lease clock at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class JobPicture:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A namespace, or one job of it.
+    """A namespace, or one job of it; its pools serve all jobs.
 
     :param generation: how often its server was started.
     :param grace: s for which the server, which restarted, grants nothing yet.
@@ -116,6 +116,7 @@ class Picture:
     grace: float
     draining: tuple[str, ...]
     jobs: tuple[JobPicture, ...]
+    pools: tuple[PoolPicture, ...]
 
     @property
     def sessions(self) -> list[SessionPicture]:
@@ -123,31 +124,21 @@ class Picture:
         return [session for job in self.jobs for session in job.sessions]
 
 
-@dataclass(frozen=True, slots=True)
-class _Now:
-    """Instants in ms: *lease* on the lease clock, *wall* on the server's."""
-
-    lease: int
-    wall: int
-
-
 async def take_picture(tools: Tools, job: str | None = None) -> Picture:
     """Look at the namespace, or at one *job* of it."""
     space = tools.namespace
     scopes = [space.scope(*names) for names in await tools.scopes() if job in (None, names[0])]
-    seconds, micros = await tools.command("TIME")
-    clock, control = map(_pairs, await tools.look([Read("HGETALL", space.clock), Read("HGETALL", space.control)]))
-    wall = int(seconds) * 1000 + int(micros) // 1000
-    # As far as the next call would advance it: what nobody watched for longer has not passed.
-    step = min(max(wall - int(clock.get("wall", wall)), 0), _MAX_STEP)
-    now = _Now(int(clock.get("now", 0)) + step, wall)
+    time = await tools.command("TIME")
+    clock, control = map(pairs, await tools.look([Read("HGETALL", space.clock), Read("HGETALL", space.control)]))
+    now = Instant.of(clock, time)
     jobs = await asyncio.gather(*(_job_picture(tools, scope, control, now) for scope in scopes))
+    pools = await asyncio.gather(*(picture_of(tools, pool, now) for pool in await known_pools(tools)))
     grace = max(0, int(clock.get("grace", 0)) - now.lease) / 1000
     draining = tuple(sorted(flag.removeprefix("drain:") for flag in control if flag.startswith("drain:")))
-    return Picture(space.name, int(clock.get("generation", 0)), grace, draining, tuple(jobs))
+    return Picture(space.name, int(clock.get("generation", 0)), grace, draining, tuple(jobs), tuple(pools))
 
 
-async def _job_picture(tools: Tools, scope: Scope, control: dict[str, str], now: _Now) -> JobPicture:
+async def _job_picture(tools: Tools, scope: Scope, control: dict[str, str], now: Instant) -> JobPicture:
     reads = [
         Read("HGETALL", scope.key("meta")),
         Read("ZCARD", scope.key("delayed")),
@@ -158,7 +149,7 @@ async def _job_picture(tools: Tools, scope: Scope, control: dict[str, str], now:
         Read("ZRANGE", scope.key("members"), ("0", "-1", "WITHSCORES")),
     ]
     flat_meta, delayed, known, dead, first_due, flat_start, members = await tools.look(reads)
-    meta, start, deadlines = _pairs(flat_meta), _pairs(flat_start), _pairs(members)
+    meta, start, deadlines = pairs(flat_meta), pairs(flat_start), pairs(members)
     ready = int(meta.get("ready", 0))
     sessions = await _session_pictures(tools, scope, deadlines, control, now)
     return JobPicture(
@@ -180,7 +171,7 @@ async def _job_picture(tools: Tools, scope: Scope, control: dict[str, str], now:
 
 
 async def _session_pictures(
-    tools: Tools, scope: Scope, deadlines: dict[str, str], control: dict[str, str], now: _Now
+    tools: Tools, scope: Scope, deadlines: dict[str, str], control: dict[str, str], now: Instant
 ) -> list[SessionPicture]:
     reads = []
     for sid in deadlines:
@@ -194,7 +185,7 @@ async def _session_pictures(
 
 
 def _session_picture(
-    sid: str, scope: Scope, deadline: int, fields: dict[str, str], held: int, control: dict[str, str], now: _Now
+    sid: str, scope: Scope, deadline: int, fields: dict[str, str], held: int, control: dict[str, str], now: Instant
 ) -> SessionPicture:
     opened, ttl = (int(fields[name]) if name in fields else None for name in ("opened", "ttl"))
     beat = int(fields["beat"]) if "beat" in fields else opened
@@ -228,9 +219,3 @@ def _reader(start: dict[str, str], sessions: Sequence[SessionPicture]) -> str | 
         return None
     node = next((session.node for session in sessions if session.id == start["reader"]), "a session that is gone")
     return f"{node} ({start['reader']})"
-
-
-def _pairs(flat: Sequence[Any]) -> dict[str, str]:
-    """Return the dict that a flat list of names and values stands for."""
-    texts = [part.decode() for part in flat]
-    return dict(zip(texts[::2], texts[1::2], strict=True))

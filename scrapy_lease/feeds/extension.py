@@ -67,7 +67,7 @@ def reader_of(crawler: Crawler, options: FeedOptions, runtime: Runtime) -> Reade
         runtime.session, sessions, connect, spider.make_request_from_data, batch=options.batch,
         max_idle=options.max_idle,
     )  # fmt: skip
-    runtime.on_leave = reader.leave
+    runtime.leavers.append(reader.leave)
     spider.feed_reader = reader
     logger.info(
         "The feed is the %s %r in %s; %d entries are taken at a time",

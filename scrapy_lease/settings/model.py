@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from pydantic import PrivateAttr, ValidationError
 
 from scrapy_lease.exceptions import SettingsError
+from scrapy_lease.settings.pools import Pools, PoolSettings, allowed_of, details_of
+from scrapy_lease.settings.proxies import ProxySettings, VerdictSettings
 from scrapy_lease.settings.sections import ItemSettings, StoreSettings, SwitchSettings
 from scrapy_lease.settings.sources import (
     PREFIX,
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
 
 _COMMANDS = "scrapy.commands."
+_SECRET = frozenset({"proxies", "proxy_provider", "proxy_api", "proxy_pools"})
 
 
 def takes_no_leases(crawler: Crawler) -> bool:
@@ -37,10 +40,11 @@ def takes_no_leases(crawler: Crawler) -> bool:
     return crawler.spider is None or type(crawler.spider).start.__module__.startswith(_COMMANDS)
 
 
-class LeaseSettings(SwitchSettings, StoreSettings, ItemSettings):
+class LeaseSettings(SwitchSettings, StoreSettings, ItemSettings, ProxySettings, VerdictSettings):
     """All settings, checked and frozen; ``LEASE_X`` is the attribute ``x``. Its repr shows no secret."""
 
     _notices: tuple[str, ...] = PrivateAttr(())
+    _pools: dict[str, PoolSettings] = PrivateAttr(default_factory=dict)
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -66,9 +70,17 @@ class LeaseSettings(SwitchSettings, StoreSettings, ItemSettings):
         """What is odd but no fault: whoever opens the crawl logs each once, as a warning."""
         return self._notices
 
+    @property
+    def pools(self) -> Mapping[str, PoolSettings]:
+        """The pools of proxies by name; empty where none are leased."""
+        return self._pools
+
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
         for name, value in super().__repr_args__():
-            yield name, redacted_url(value) if name == "redis_url" else value
+            if name in _SECRET:
+                yield name, None if value is None else "***"
+            else:
+                yield name, redacted_url(value) if name == "redis_url" else value
 
     @classmethod
     def _checked(cls, found: Found, named: Mapping[str, Any] | None) -> Self:
@@ -76,28 +88,25 @@ class LeaseSettings(SwitchSettings, StoreSettings, ItemSettings):
             _fill_job(found, named)
         key = found.given.get("item_key", SPIDER_KEY)
         if key.value == SPIDER_KEY.value and key != SPIDER_KEY:
-            found.faults.append(_fault("item_key", key, "names no function", cls._allowed("item_key")))
+            found.faults.append(_fault("item_key", key, "names no function", allowed_of(cls, "item_key")))
         try:
             settings = cls(**{field: given.value for field, given in found.given.items()})
+            pools = Pools(settings)
+            found.faults += pools.faults
         except ValidationError as error:
             found.faults += cls._faults(error, found)
         if found.faults:
             raise SettingsError(f"scrapy-lease cannot start: {'; '.join(dict.fromkeys(found.faults))}")
-        settings._notices = tuple(found.notices)
+        if pools.by_name and not settings.items_enabled:
+            # A host then keeps its own requests, and none of them needs a lease.
+            settings = settings.model_copy(update={"queue": "local", "rollout": 0.0})
+        settings._notices, settings._pools = tuple(found.notices), pools.by_name
         return settings
 
     @classmethod
     def _faults(cls, error: ValidationError, found: Found) -> Iterable[str]:
-        details: dict[str, str] = {}
-        for fault in error.errors(include_url=False, include_input=False):
-            own = fault["type"] == "value_error"
-            details.setdefault(str(fault["loc"][0]), str(fault["ctx"]["error"]) if own else "")
-        for field, detail in details.items():
-            yield _fault(field, found.given[field], detail, cls._allowed(field))
-
-    @classmethod
-    def _allowed(cls, field: str) -> str:
-        return str(cast("dict[str, Any]", cls.model_fields[field].json_schema_extra)["allowed"])
+        for field, detail in details_of(error):
+            yield _fault(field, found.given[field], detail, allowed_of(cls, field))
 
 
 def _fault(field: str, given: Given, detail: str, allowed: str) -> str:

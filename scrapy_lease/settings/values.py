@@ -13,6 +13,12 @@ from scrapy.utils.misc import load_object
 _LATER_SCHEMES = ("redis+sentinel", "redis+cluster")
 _URL_OPTIONS = frozenset({"db", "username", "password", "protocol", "client_name"})
 _SECRET_NAME = re.compile(r"pass|secret|token|credential|cookie|auth|account|prox", re.IGNORECASE)
+#: What is set for proxies, and holds no URL of one.
+_PLAIN_NAME = re.compile(
+    r"(LEASE_)?PROXY_(ENABLED|POOL|SESSIONS|LIFETIME|CONCURRENCY|REUSE|KEEP|BATCH|MIN_FREE|BUY_LIMIT|CHECK|CHECK_TIMEOUT|"
+    r"MARGIN|BACKOFF|RETRIES|STICKY|STICKY_TTL|GRACE|WAIT)",
+    re.IGNORECASE,
+)
 _URL_USER = re.compile(r"(?<=://)(?P<user>[^:@]*)(?P<password>:.*)?@", re.DOTALL)
 _URL_STRAY_PASSWORD = re.compile(r"(?<=://)(?P<user>[^:@/?\[]*):(?!\d*(?:[/?,]|$))[^@]*$", re.DOTALL)
 _URL_SECRET_OPTION = re.compile(r"(?<=[?&])([^=&]*(?:pass|secret|token|user)[^=&]*)=[^&]*", re.IGNORECASE)
@@ -27,7 +33,7 @@ def redacted_url(url: str) -> str:
 
 def shown(name: str, value: object) -> str:
     """Return *value* as it may stand in an error about the setting *name*: short and without secrets."""
-    if _SECRET_NAME.search(name):
+    if _SECRET_NAME.search(name) and not _PLAIN_NAME.fullmatch(name):
         return "***"
     if isinstance(value, str):
         text = repr(redacted_url(value))
@@ -108,7 +114,8 @@ def checked_item_key(path: str) -> str:
     return path
 
 
-def _number_only(value: Any) -> Any:
+def number_only(value: Any) -> Any:
+    """Return *value*; raise ValueError for True and False, which Python takes for numbers."""
     if isinstance(value, bool):
         raise ValueError(f"{value} is no number")
     return value
@@ -137,14 +144,14 @@ def _endless_or_from_zero(value: float) -> float:
     return value
 
 
-Count = Annotated[int, BeforeValidator(_number_only), Field(ge=1)]
-Seconds = Annotated[float, BeforeValidator(_number_only), Field(ge=0, allow_inf_nan=False)]
-PositiveSeconds = Annotated[float, BeforeValidator(_number_only), Field(gt=0, allow_inf_nan=False)]
-Share = Annotated[float, BeforeValidator(_number_only), Field(ge=0, le=1, allow_inf_nan=False)]
+Count = Annotated[int, BeforeValidator(number_only), Field(ge=1)]
+Seconds = Annotated[float, BeforeValidator(number_only), Field(ge=0, allow_inf_nan=False)]
+PositiveSeconds = Annotated[float, BeforeValidator(number_only), Field(gt=0, allow_inf_nan=False)]
+Share = Annotated[float, BeforeValidator(number_only), Field(ge=0, le=1, allow_inf_nan=False)]
 """A part of the whole."""
 Stay = Annotated[
     float,
-    BeforeValidator(_number_only),
+    BeforeValidator(number_only),
     Field(ge=-1, allow_inf_nan=False),
     AfterValidator(_endless_or_from_zero),
 ]

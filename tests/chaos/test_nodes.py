@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.helpers.fleet import Fleet, Node
-from tests.helpers.spiders import crawl, items_of, paths_of, seeds
+from tests.helpers.spiders import crawl, is_long, items_of, paths_of, seeds
 
 READER = """
 class Reader(ShopSpider):
@@ -32,9 +32,9 @@ def kill_and_judge(shop: Fleet, nodes: list[Node], victim: Node) -> None:
 def test_a_node_is_killed(fleet: Callable[..., Fleet], seed: int) -> None:
     """Three nodes, one SIGKILLed at a random moment: nothing lost, twice only what it had in flight."""
     chance = random.Random(seed)
-    shop = fleet(products=150, latency=0.05)
+    shop = fleet(products=400 if is_long() else 150, latency=0.05)
     nodes = [shop.crawl(f"n{number}") for number in range(3)]
-    shop.wait_for_hits(chance.randrange(5, 120))
+    shop.wait_for_hits(chance.randrange(5, shop.products * 4 // 5))
     kill_and_judge(shop, nodes, chance.choice(nodes))
 
 

@@ -10,6 +10,8 @@ from tests.helpers.fleet import Fleet, until
 from tests.helpers.spiders import crawl, is_long, items_of, paths_of
 
 TTL = 3.0
+#: Seconds of a call that blocks.
+BLOCK = "20" if is_long() else str(3 * TTL)
 PAGES = """
 class Pages(ShopSpider):
     custom_settings = {**ShopSpider.custom_settings, "CONCURRENT_REQUESTS": 4}
@@ -77,7 +79,7 @@ def test_a_frozen_node_goes_on_alone(fleet: Callable[..., Fleet]) -> None:
 def test_a_blocked_reactor_costs_nothing(fleet: Callable[..., Fleet]) -> None:
     """A blocking call of 20 s in a callback loses no session and no item, and nothing is fetched twice."""
     shop = fleet(products=20)
-    blocked = crawl(shop, "n0", BLOCKING, block="20" if is_long() else str(2.5 * TTL))
+    blocked = crawl(shop, "n0", BLOCKING, block=BLOCK)
     shop.wait_for_hits(2, "/slow/")
     other = crawl(shop, "n1", BLOCKING)
     shop.wait([blocked, other])
@@ -89,7 +91,7 @@ def test_a_blocked_reactor_costs_nothing(fleet: Callable[..., Fleet]) -> None:
 def test_without_grace_a_blocked_reactor_loses_its_session(fleet: Callable[..., Fleet]) -> None:
     """LEASE_BLOCK_GRACE = 0: the blocked session is lost, others take over, its stale results reach no pipeline."""
     shop = fleet(products=20)
-    blocked = crawl(shop, "n0", BLOCKING, settings={"LEASE_BLOCK_GRACE": 0}, block=str(3 * TTL))
+    blocked = crawl(shop, "n0", BLOCKING, settings={"LEASE_BLOCK_GRACE": 0}, block=BLOCK)
     shop.wait_for_hits(2, "/slow/")
     other = crawl(shop, "n1", BLOCKING)
     shop.wait([blocked, other])

@@ -10,6 +10,7 @@ import pytest
 
 from scrapy_lease.store.scripts import Scripts, Settlement
 from tests.helpers.fleet import ROOT, Fleet
+from tests.helpers.local_proxies import LocalProxies
 from tests.helpers.servers import Server
 from tests.integration.cli_tool import Tool, bury_all
 
@@ -30,10 +31,10 @@ def documented(namespace: str, password: str) -> str:
 
 
 def used() -> set[str]:
-    """The commands that the package names; feeds are on a server of their own, and no crawl uses pools yet."""
+    """The commands that the package names; feeds are on a server of their own."""
     found = set(CONNECTION)
     for path in (*PACKAGE.rglob("*.lua"), *PACKAGE.rglob("*.py")):
-        if not re.search("feed|pool", path.relative_to(PACKAGE).as_posix()):
+        if "feed" not in path.relative_to(PACKAGE).as_posix():
             pattern = IN_LUA if path.suffix == ".lua" else IN_PYTHON
             found.update("".join(match.groups(default="")) for match in pattern.finditer(path.read_text("utf-8")))
     return found - OPTIONAL
@@ -78,6 +79,24 @@ def test_a_crawl_with_just_these_rights(fleet: Callable[..., Fleet], guarded: Se
     assert "hush" not in last.log
 
 
+def test_a_crawl_through_proxies_with_just_these_rights(
+    fleet: Callable[..., Fleet], guarded: Server, tmp_path: Path
+) -> None:
+    """Nodes share proxies through a restart of the server and the death of one of them: none goes past a proxy."""
+    shop = fleet(url=url_of(guarded), products=60, latency=0.15)
+    with LocalProxies(4, folder=tmp_path) as proxies:
+        proxies.tell(1, "ban")
+        settings = {"LEASE_PROXIES": proxies.file}
+        nodes = [shop.crawl(name, "s05_proxies", settings=settings) for name in ("a", "b")]
+        shop.wait_for_hits(10)
+        guarded.restart()
+        shop.wait_for_hits(20)
+        kill = nodes[0].kill()
+        shop.wait(nodes[1:], timeout=60)
+        assert shop.verdict(kill).is_right
+        assert {hit.client for hit in shop.hits()} <= set(proxies.exits)
+
+
 def test_the_command_line_with_just_these_rights(
     guarded: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,6 +126,9 @@ def test_the_command_line_with_just_these_rights(
     for command in (("dead",), ("retry", "http://a.test/1"), ("forget", "--dead", "--all", "--yes")):
         assert tool("items", *command).status == 0, command
     assert tool("items", "forget", "--all", "--yes").status == 0
+    for words in ("add http://10.0.0.1:80", "list", "drain 10.0.0.1", "free 10.0.0.1", "history"):
+        assert tool("proxies", *words.split()).status == 0, words
+    assert tool("status").status == 0
     client = guarded.client()
     assert client.acl_log() == []
     doctor = tool("doctor", "--json")

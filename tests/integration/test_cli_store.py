@@ -27,6 +27,11 @@ COMMANDS = (
     ("resume", "shop"),
     ("drain", "node"),
     ("undrain", "node"),
+    ("proxies", "list"),
+    ("proxies", "add", "http://10.0.0.1:8000"),
+    ("proxies", "check", "--via", "http://a.test/"),
+    ("proxies", "free", "10.0.0.1"),
+    ("proxies", "history"),
 )
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 import scrapy_lease
+from example.hits import read
 from example.products import opened
 
 ROOT = Path(scrapy_lease.__file__).parents[1]
@@ -71,13 +72,15 @@ def wait_until(question: Callable[[], Any], seconds: float = 30.0) -> None:
 
 @pytest.mark.slow
 def test_a_killed_node_is_taken_over(tmp_path: Path) -> None:
-    """Three nodes, one killed: nothing is lost, only what it had in flight is fetched twice."""
+    """Three nodes, one killed: nothing is lost, only what it had in flight is fetched twice, no IP is ever shared."""
     status, stdout, stderr = run(tmp_path, "--items=120", "--json")
     assert status == 0, stderr
     verdict = json.loads(stdout)
     assert verdict["ok"]
     assert (verdict["products"], verdict["fetched"], verdict["stored"], verdict["lost"]) == (120, 120, 120, 0)
     assert verdict["fetched_twice"] == verdict["fetched_twice_in_flight"]
+    assert (verdict["ips_shared"], verdict["most_at_once_on_an_ip"], verdict["direct"]) == (0, 1, 0)
+    assert 2 <= verdict["ips_used"] <= verdict["proxies"] == 12
     exits = {node["node"]: node["exit_status"] for node in verdict["nodes"]}
     assert exits == {name: -signal.SIGKILL if name == verdict["killed"] else 0 for name in exits}
     assert sum(node["hits"] > 0 for node in verdict["nodes"]) >= 2
@@ -93,7 +96,19 @@ def test_without_a_kill_nothing_is_fetched_twice(tmp_path: Path) -> None:
     assert re.search(r"fetched +60 +by the shop's log", stdout)
     assert re.search(r"lost +0 ", stdout)
     assert re.search(r"fetched twice +0 ", stdout)
+    assert re.search(r"IPs used +\d+ +of 12 proxies; requests: one at a time on each", stdout)
+    assert re.search(r"IPs shared +0 ", stdout)
+    assert re.search(r"direct +0 ", stdout)
     assert len(re.findall(r"node-\d .* finished", stdout)) == 2
+
+
+def test_without_proxies_each_crawl_fetches_by_itself(tmp_path: Path) -> None:
+    """--proxies 0: the shop is asked from its own host, and the verdict says nothing of IPs."""
+    status, stdout, stderr = run(tmp_path, "--items=20", "--nodes=1", "--proxies=0", "--no-kill", "--keep", "--json")
+    assert status == 0, stderr
+    verdict = json.loads(stdout)
+    assert not [name for name in verdict if "ip" in name.split("_") or "ips" in name.split("_")]
+    assert {hit.client for hit in read(Path(verdict["folder"]) / "hits.jsonl")} == {"127.0.0.1"}
 
 
 def test_a_crawl_that_did_not_finish_is_no_success(tmp_path: Path) -> None:
@@ -125,10 +140,10 @@ def test_keep_leaves_the_evidence(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_ends_every_process(tmp_path: Path, how: signal.Signals) -> None:
-    """Ctrl-C and SIGTERM in the middle of the crawl end the nodes, the server and the shop."""
+    """Ctrl-C and SIGTERM in the middle of the crawl end the nodes, the server, the proxies and the shop."""
     demo = start(tmp_path)
     wait_until(lambda: [log for log in tmp_path.glob("*/hits.jsonl") if log.stat().st_size])
-    assert len(processes_of(tmp_path)) >= 5
+    assert len(processes_of(tmp_path)) >= 6
     demo.send_signal(how)
     stderr = demo.communicate(timeout=30)[1]
     assert demo.returncode == 1

@@ -210,13 +210,10 @@ def test_settings_error_is_both_kinds() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "LEASE_PROXIES",
-        "LEASE_PROXY_POOL",
         "LEASE_RATE_LIMITS",
         "LEASE_ACCOUNTS",
         "LEASE_ACCOUNT_QUOTA",
-        "LEASE_VERDICTS",
-        "LEASE_POLICY",
+        "LEASE_NODE_IP",
     ],
 )
 def test_what_this_version_lacks_is_refused(name: str) -> None:

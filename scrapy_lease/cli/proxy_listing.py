@@ -1,0 +1,94 @@
+"""Leased proxies as they are shown, to people and to programs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from scrapy_lease.cli.proxy_checking import Checked
+from scrapy_lease.cli.proxy_finding import Found
+from scrapy_lease.cli.proxy_history import Row
+from scrapy_lease.cli.text_table import counted, iso_time
+from scrapy_lease.providers.identity import shown
+
+
+def fields_of(found: Found) -> dict[str, Any]:
+    """Return what is shown of a proxy; `rests` maps sites to the seconds left, 0 where its next use is a probe."""
+    record = found.record
+    return {
+        "pool": found.pool.name,
+        "proxy": shown(record.id),
+        "id": record.id,
+        "state": record.state,
+        "flag": record.flag or None,
+        "node": found.node or None,
+        "session": record.session or None,
+        "fence": record.fence or None,
+        "since": None if record.since is None else iso_time(record.since),
+        "expires": None if record.expires is None else iso_time(record.expires),
+        "exit": record.exit or None,
+        "strikes": record.strikes,
+        "wait": round(record.wait, 1),
+        "rests": {site: round(seconds, 1) for site, seconds in sorted(record.rests.items())},
+    }
+
+
+def cells_of(found: Found) -> tuple[Any, ...]:
+    """Return the cells of a proxy in the table of :data:`COLUMNS`."""
+    fields = fields_of(found)
+    rests = ", ".join(f"{site} {f'{left:.0f} s' if left else '(probe)'}" for site, left in fields["rests"].items())
+    return (*(fields[name] for name in ("proxy", "pool")), _state(found), *(fields[name] for name in _PLAIN), rests)
+
+
+_PLAIN = ("node", "session", "since", "expires", "exit")
+COLUMNS = ("proxy", "pool", "state", *_PLAIN, "rests for")
+
+
+def _state(found: Found) -> str:
+    """Say where a proxy is: a flag of one that nobody holds says it all."""
+    record = found.record
+    if record.state == "aside":
+        return record.flag
+    parts = [record.state, record.flag]
+    if record.state == "resting":
+        parts[0] += f" {record.wait:.0f} s"
+    if record.strikes:
+        parts.append(counted(record.strikes, "strike"))
+    return ", ".join(filter(None, parts))
+
+
+def summary(found: Sequence[Found], shown_here: int) -> str:
+    """Return one line about all that was found."""
+    states = Counter(each.record.flag if each.record.state == "aside" else each.record.state for each in found)
+    here = f", {shown_here} of them here" if shown_here < len(found) else ""
+    told = f": {', '.join(f'{number} {state}' for state, number in sorted(states.items()))}" if found else ""
+    return f"{len(found)} {'proxy' if len(found) == 1 else 'proxies'}{told}{here}"
+
+
+def row_fields(row: Row, pool: str) -> dict[str, Any]:
+    """Return what is shown of a line of the past."""
+    return {
+        "at": iso_time(row.at),
+        "until": None if row.until is None else iso_time(row.until),
+        "seconds": None if row.until is None else round(row.until - row.at, 1),
+        "what": row.what,
+        "pool": pool,
+        "proxy": shown(row.proxy),
+        "exit": row.exit or None,
+        "node": row.node or None,
+        "session": row.session or None,
+        "fence": row.fence or None,
+        "why": row.why or None,
+    }
+
+
+def checked_fields(checked: Checked) -> dict[str, Any]:
+    """Return what is shown of a proxy that was tried."""
+    found = checked.found
+    return {
+        "proxy": shown(found.record.id),
+        "pool": found.pool.name,
+        "works": checked.works,
+        "seconds": round(checked.seconds, 2),
+    }

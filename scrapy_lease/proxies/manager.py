@@ -1,0 +1,260 @@
+"""Every use of a leased proxy: how a request gets it, what its answer says of it, and each way it can end.
+
+A use begins when a request comes by on its way to the downloader, and ends exactly once, with the first of
+
+- its answer or exception, judged innermost, before any cache, cookie, redirect or retry sees it;
+- the end of its downloader-middleware chain, where a middleware answered early, raised, or replaced the request, or
+  the download was cut off;
+- the end of the crawl.
+
+What is refused through one proxy goes out again on another: the same request is returned, so that no other middleware
+sees the answer. After LEASE_PROXY_RETRIES of these, or a wait of LEASE_PROXY_WAIT, its item goes back to the backlog;
+a request that no scheduler gave (media, robots.txt) fails with `NoProxy`. None ever goes directly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Self, cast
+from weakref import WeakKeyDictionary
+
+from scrapy import Request
+from scrapy.crawler import Crawler
+from scrapy.exceptions import IgnoreRequest
+from scrapy.http import Response
+
+from scrapy_lease.exceptions import LeaseError, LeaseLost, NoProxy, NoResource
+from scrapy_lease.leases.pool.options import Judgement, Kind, Sentence
+from scrapy_lease.leases.pool.shelf import Use
+from scrapy_lease.meta import read_record
+from scrapy_lease.outcomes import Tracker
+from scrapy_lease.policy import UNUSED, Judge, Verdict
+from scrapy_lease.providers.identity import shown
+from scrapy_lease.proxies.keeper import Keeper
+from scrapy_lease.proxies.routing import Router, site_of
+from scrapy_lease.proxies.trips import Trip, clean, strip, url_of
+from scrapy_lease.proxies.waiting_room import WaitingRoom, name_in
+from scrapy_lease.runtime import Runtime
+
+logger = logging.getLogger(__name__)
+
+_TARGET = Judgement("target")
+
+
+class Proxies:
+    """See the module's docstring; use :meth:`of`.
+
+    Others set ``hand_back(request, reason)``: the item of a request that was handed out, and that is about to be
+    returned, goes back to the backlog, with nothing counted; ``cut(request)``: end the download of *request*.
+
+    :ivar waiting_room: what the scheduler asks and tells.
+    """
+
+    def __init__(self, crawler: Crawler, runtime: Runtime) -> None:
+        settings = runtime.settings
+        self._settings = settings.pools
+        self._tracker = Tracker.of(crawler)
+        self._router = Router(settings.proxy_pool, settings.pools)
+        self._judge = Judge.from_crawler(crawler, settings.verdicts, settings.policy)
+        self._trips: WeakKeyDictionary[Request, Trip] = WeakKeyDictionary()
+        #: Those whose request has a proxy now.
+        self._active: dict[Request, Trip] = {}
+        self.hand_back: Callable[[Request, str], None] = lambda request, reason: None
+        self.cut: Callable[[Request], None] = lambda request: None
+        self.keeper = Keeper(crawler, runtime, lambda pool: self.waiting_room.demand(pool), self._look)
+        self.waiting_room = WaitingRoom(self._router, self._trips, self.keeper)
+        self._pools = self.keeper.pools
+        self._is_warned = False
+
+    @classmethod
+    def of(cls, crawler: Crawler) -> Self:
+        """Return the proxies of *crawler*, made on first use.
+
+        :raises LeaseError: refusing to start; the message has been logged.
+        """
+        proxies = _proxies.get(crawler)
+        if proxies is None:
+            runtime = Runtime.of(crawler)
+            try:
+                proxies = _proxies[crawler] = cls(crawler, runtime)
+            except LeaseError as error:
+                logger.error("%s", error, extra={"crawler": crawler})
+                raise error.with_traceback(None) from None
+            runtime.parts.append(proxies.keeper)
+        return proxies  # type: ignore[return-value]
+
+    def __repr__(self) -> str:
+        return f"<Proxies: {self.keeper}>"
+
+    # what the gate asks
+
+    def has_use(self, request: Request) -> bool:
+        """Does *request* go through a leased proxy now?"""
+        return request in self._active
+
+    def may_send(self, request: Request) -> bool:
+        """May it be sent at this instant, as far as its proxy goes? True where it goes directly."""
+        trip = self._active.get(request)
+        return trip is None or trip.may_go_on
+
+    # what the middlewares see
+
+    def enters(self, request: Request) -> Request | Awaitable[Request | None] | None:
+        """*request* is on its way to the downloader: give it a proxy.
+
+        :returns: None, or what to wait for; a request: it has to go back.
+        :raises RequestRefused: its meta asks for what there is not.
+        """
+        self.waiting_room.left(request)
+        is_scheduled = self._tracker.is_handed_out(request)
+        way = self._router.way_of(request, is_media=not is_scheduled)
+        trip = self._trips.get(request)
+        if way is None:
+            if trip is not None:
+                strip(request)
+            return None
+        if trip is None:
+            trip = self._trips[request] = Trip()
+        trip.is_scheduled = is_scheduled
+        name = name_in(way, trip)
+        key = self._router.key_of(request, self._settings[name])
+        site = site_of(request)
+        use = self._pools[name].take_now(site, sticky=key, avoid=trip.avoid)
+        if use is None:
+            return self._wait(request, trip, name, site, key)
+        self._begin(request, trip, name, use)
+        return None
+
+    def passed(self, request: Request) -> None:
+        """*request* has passed the middlewares that could have answered it."""
+        trip = self._active.get(request)
+        if trip is not None:
+            trip.passed = True
+
+    def answered(self, request: Request, response: Response) -> Response | Request:
+        """Judge the answer to *request*; return it, or the request where it goes out again.
+
+        :raises IgnoreRequest: its URL is refused, whoever asks.
+        :raises NoProxy: it cannot go out again.
+        """
+        trip = self._active.get(request)
+        if trip is None:
+            return response
+        verdict = UNUSED
+        if trip.passed:
+            verdict = self._judge.response(request, response, is_scheduled=trip.is_scheduled)
+        sentence = self._end(request, trip, verdict)
+        if sentence == "pass":
+            return response
+        if sentence == "rejected":
+            raise IgnoreRequest(f"{request} is refused through every proxy (status {response.status})")
+        return self._again(request, trip, f"{verdict.word} (status {response.status})")
+
+    def failed(self, request: Request, error: Exception) -> Request | None:
+        """Judge the want of an answer to *request*; return it where it goes out again.
+
+        :raises IgnoreRequest: its URL is refused, whoever asks.
+        :raises NoProxy: it cannot go out again.
+        """
+        trip = self._active.get(request)
+        if trip is None or trip.use is None:
+            return None
+        if isinstance(error, LeaseLost):
+            # The session, not the proxy; whoever has a scheduler has gone back to it already.
+            self._end(request, trip, UNUSED)
+            return self._again(request, trip, "the lease was lost")
+        verdict, url = UNUSED, url_of(trip.use.lease.body)
+        if trip.passed:
+            verdict = self._judge.exception(request, error, is_scheduled=trip.is_scheduled)
+        sentence = self._end(request, trip, verdict)
+        if sentence == "pass":
+            if (cleaned := clean(error, url)) is not None:
+                raise cleaned from None
+            return None
+        if sentence == "rejected":
+            raise IgnoreRequest(f"{request} is refused through every proxy ({type(error).__name__})")
+        return self._again(request, trip, f"{verdict.word} ({type(error).__name__})")
+
+    # inside
+
+    async def _wait(self, request: Request, trip: Trip, name: str, site: str, key: str) -> Request | None:
+        try:
+            use = await self.keeper.wait(name, site, key, trip.avoid)
+        except NoResource as error:
+            if error.reason != "closed":
+                self.keeper.count(name, "refused")
+            return self._give_up(request, trip, f"no proxy: {error.reason}")
+        self._begin(request, trip, name, use)
+        return None
+
+    def _begin(self, request: Request, trip: Trip, name: str, use: Use) -> None:
+        trip.begin(request, use, name)
+        self._active[request] = trip
+        self.keeper.serves(name)
+        record = read_record(request.meta)
+        if record is not None:
+            record["proxy"] = shown(use.lease.id)
+        task = asyncio.current_task()
+        assert task is not None
+        # Whatever the other middlewares do, this ends with the chain.
+        task.add_done_callback(partial(self._chain_ended, request, trip, use))
+
+    def _chain_ended(self, request: Request, trip: Trip, use: Use, task: asyncio.Task[Any]) -> None:
+        if trip.use is use:
+            self._end(request, trip, UNUSED)
+
+    def _end(self, request: Request, trip: Trip, verdict: Verdict) -> Sentence:
+        """End the present use; *verdict* UNUSED of a request that was sent says that nobody knows what became of it."""
+        use = trip.finish(request)
+        assert use is not None
+        del self._active[request]
+        word, url, pool = verdict.word, request.url, self._pools[trip.pool]
+        if word == "rejected":
+            pool.end(use, _TARGET)
+            return "rejected"
+        if word == "unused" and trip.passed:
+            word = "back"
+        judgement = Judgement(cast(Kind, word), url, verdict.wait or 0.0)
+        sentence = pool.end(use, judgement, trip.refusals)
+        if sentence == "again":
+            trip.avoid |= {use.lease.id}
+            trip.bans += word in ("ban", "limited")
+            logger.debug("%s through %s: %s", request, shown(use.lease.id), word)
+        return sentence
+
+    def _look(self) -> None:
+        """End downloads whose proxy is not this process's any more; say once that one is held and not used."""
+        now = time.monotonic()
+        for request, trip in list(self._active.items()):
+            if not trip.may_go_on:
+                self.cut(request)
+            limit = self._settings[trip.pool].wait
+            if not trip.passed and now - trip.since > limit and not self._is_warned:
+                self._is_warned = True
+                logger.warning(
+                    "%s has held a proxy of pool %s for more than %g s (LEASE_PROXY_WAIT) and was not sent: a "
+                    "downloader middleware with a number above 745 keeps it; give that one a lower number",
+                    request, trip.pool, limit,
+                )  # fmt: skip
+
+    def _again(self, request: Request, trip: Trip, reason: str) -> Request:
+        trip.retries += 1
+        if trip.retries <= self._settings[trip.pool].retries:
+            return request
+        return self._give_up(request, trip, f"after {trip.retries} tries (LEASE_PROXY_RETRIES): {reason}")
+
+    def _give_up(self, request: Request, trip: Trip, reason: str) -> Request:
+        """Let *request* go back to its scheduler, from where it begins anew; what has none fails."""
+        self._trips.pop(request, None)
+        if not trip.is_scheduled:
+            raise NoProxy(f"{request} is not fetched: {reason}")
+        logger.debug("%s goes back to the backlog: %s", request, reason)
+        self.hand_back(request, reason)
+        return request
+
+
+_proxies: WeakKeyDictionary[Crawler, Proxies] = WeakKeyDictionary()
