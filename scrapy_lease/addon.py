@@ -81,9 +81,11 @@ class Addon:
             raise
 
     def _is_wanted(self, lease: LeaseSettings) -> bool:
-        if takes_no_leases(self._crawler):
-            return False
         extra = {"crawler": self._crawler}
+        if takes_no_leases(self._crawler):
+            if lease.enabled and lease.pools:
+                logger.warning("This command leases no proxies: what it fetches goes directly to the site", extra=extra)
+            return False
         if lease.enabled and lease.pools and not lease.items_enabled:
             logger.warning("LEASE_ITEMS_ENABLED is False: this crawl leases proxies, and no items", extra=extra)
             return True

@@ -36,6 +36,8 @@ class Gate:
     The scheduler sets ``is_leased(request)``: whether it handed the request out; ``may_send(request)``: whether the
     lease still stands; ``on_sent(request)``: called for each leased request that passes; ``is_alone()``: whether the
     crawl goes on although the session is not confirmed, because the store is away and LEASE_ON_STORE_DOWN allows it.
+    Where proxies are leased, ``has_proxy(request)`` tells whether it goes through one, ``may_use(request)`` whether
+    that is still this process's.
     """
 
     def __init__(self, session: Session) -> None:
@@ -44,6 +46,8 @@ class Gate:
         self.may_send: Callable[[Request], bool] = lambda request: False
         self.on_sent: Callable[[Request], None] = lambda request: None
         self.is_alone: Callable[[], bool] = lambda: False
+        self.has_proxy: Callable[[Request], bool] = lambda request: False
+        self.may_use: Callable[[Request], bool] = lambda request: True
         self._under_way: dict[Request, asyncio.Task[object]] = {}
         self._cut_off: set[Request] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -59,10 +63,10 @@ class Gate:
     def enter(self, request: Request) -> None:
         """Let *request* pass, in the task that downloads it.
 
-        :raises LeaseLost: the session is not confirmed at this instant, or the lease is gone.
+        :raises LeaseLost: the session is not confirmed at this instant, or a lease is gone.
         """
-        if not self.is_open or not self.may_send(request):
-            raise LeaseLost(f"{request} is not sent: the lease of its item is not certain at this moment")
+        if not self.is_open or not self.may_send(request) or not self.may_use(request):
+            raise LeaseLost(f"{request} is not sent: what it needs is not leased with certainty at this moment")
         task = asyncio.current_task()
         assert task is not None
         self._under_way[request] = task
@@ -124,7 +128,7 @@ class GatedHandler:
 
     async def download_request(self, request: Request) -> Response:
         gate = self._gate
-        if not gate.is_leased(request):
+        if not gate.is_leased(request) and not gate.has_proxy(request):
             return await self._handler.download_request(request)
         gate.enter(request)
         try:

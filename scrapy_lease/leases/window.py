@@ -54,12 +54,14 @@ class Window(Generic[T]):
         heapq.heappush(self._slots[slot], (-priority, rank, entry))
         self._total += 1
 
-    def take(self, can_send: Callable[[str], bool]) -> T | None:
-        """Remove and return the best entry of the slots that can send; None if there is none."""
-        best = min(((heap[0][:2], slot) for slot, heap in self._slots.items() if can_send(slot)), default=None)
-        if best is None:
+    def take(self, can_send: Callable[[str], bool], may_start: Callable[[T], bool] | None = None) -> T | None:
+        """Remove and return the best entry of the slots that can send; None if there is none.
+
+        :param may_start: a slot whose best entry may not start is passed over.
+        """
+        slot = self._best(can_send) if may_start is None else self._first(can_send, may_start)
+        if slot is None:
             return None
-        slot = best[1]
         heap = self._slots[slot]
         entry = heapq.heappop(heap)[2]
         self._total -= 1
@@ -68,6 +70,12 @@ class Window(Generic[T]):
         else:
             self._forget(slot)
         return entry
+
+    def best(self, room: Callable[[str], int]) -> Iterator[T]:
+        """Yield the entries that go next, of each slot as many as it has *room* for."""
+        for slot, heap in self._slots.items():
+            if (number := room(slot)) > 0:
+                yield from (entry for _, _, entry in heapq.nsmallest(number, heap))
 
     def moving(self, can_send: Callable[[str], bool]) -> int:
         """Return the number of entries without those of stuck slots: slow hosts must not delay others' refill."""
@@ -104,6 +112,16 @@ class Window(Generic[T]):
                 self._slots[slot] = kept
             else:
                 self._forget(slot)
+
+    def _best(self, can_send: Callable[[str], bool]) -> str | None:
+        best = min(((heap[0][:2], slot) for slot, heap in self._slots.items() if can_send(slot)), default=None)
+        return None if best is None else best[1]
+
+    def _first(self, can_send: Callable[[str], bool], may_start: Callable[[T], bool]) -> str | None:
+        for _, slot in sorted((heap[0][:2], slot) for slot, heap in self._slots.items() if can_send(slot)):
+            if may_start(self._slots[slot][0][2]):
+                return slot
+        return None
 
     def _forget(self, slot: str) -> None:
         del self._slots[slot], self._moved[slot]

@@ -19,7 +19,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 from weakref import WeakKeyDictionary
 
 from scrapy import Request
@@ -28,6 +28,7 @@ from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
 
 from scrapy_lease.exceptions import LeaseError, LeaseLost, NoProxy, NoResource
+from scrapy_lease.gate import Gate
 from scrapy_lease.leases.pool.options import Judgement, Kind, Sentence
 from scrapy_lease.leases.pool.shelf import Use
 from scrapy_lease.meta import read_record
@@ -40,6 +41,9 @@ from scrapy_lease.proxies.trips import Trip, clean, strip, url_of
 from scrapy_lease.proxies.waiting_room import WaitingRoom, name_in
 from scrapy_lease.runtime import Runtime
 
+if TYPE_CHECKING:
+    from scrapy_lease.scheduler.tries import Tries
+
 logger = logging.getLogger(__name__)
 
 _TARGET = Judgement("target")
@@ -47,9 +51,6 @@ _TARGET = Judgement("target")
 
 class Proxies:
     """See the module's docstring; use :meth:`of`.
-
-    Others set ``hand_back(request, reason)``: the item of a request that was handed out, and that is about to be
-    returned, goes back to the backlog, with nothing counted; ``cut(request)``: end the download of *request*.
 
     :ivar waiting_room: what the scheduler asks and tells.
     """
@@ -63,8 +64,8 @@ class Proxies:
         self._trips: WeakKeyDictionary[Request, Trip] = WeakKeyDictionary()
         #: Those whose request has a proxy now.
         self._active: dict[Request, Trip] = {}
-        self.hand_back: Callable[[Request, str], None] = lambda request, reason: None
-        self.cut: Callable[[Request], None] = lambda request: None
+        self._turn_back: Callable[[Request], None] = lambda request: None
+        self._cut: Callable[[Request], None] = lambda request: None
         self.keeper = Keeper(crawler, runtime, lambda pool: self.waiting_room.demand(pool), self._look)
         self.waiting_room = WaitingRoom(self._router, self._trips, self.keeper)
         self._pools = self.keeper.pools
@@ -89,6 +90,18 @@ class Proxies:
 
     def __repr__(self) -> str:
         return f"<Proxies: {self.keeper}>"
+
+    def attach(self, tries: Tries, gate: Gate, wake: Callable[[], None]) -> None:
+        """Stand between the scheduler, which holds requests ready, and the gate, which lets them be sent.
+
+        :param wake: lets the engine ask for requests.
+        """
+        room = self.waiting_room
+        tries.may_start, tries.on_out, tries.on_in = room.may_start, room.handed_out, room.left
+        room.ready = tries.ready
+        self._turn_back, self._cut = tries.turn_back, gate.cut
+        gate.has_proxy, gate.may_use = self.has_use, self.may_send
+        self.keeper.on_room = wake
 
     # what the gate asks
 
@@ -231,7 +244,7 @@ class Proxies:
         now = time.monotonic()
         for request, trip in list(self._active.items()):
             if not trip.may_go_on:
-                self.cut(request)
+                self._cut(request)
             limit = self._settings[trip.pool].wait
             if not trip.passed and now - trip.since > limit and not self._is_warned:
                 self._is_warned = True
@@ -253,7 +266,7 @@ class Proxies:
         if not trip.is_scheduled:
             raise NoProxy(f"{request} is not fetched: {reason}")
         logger.debug("%s goes back to the backlog: %s", request, reason)
-        self.hand_back(request, reason)
+        self._turn_back(request)
         return request
 
 

@@ -28,6 +28,7 @@ from scrapy_lease.leases.session import Beat
 from scrapy_lease.meta import ItemKeys
 from scrapy_lease.outcomes import Tracker
 from scrapy_lease.payload import Codec
+from scrapy_lease.proxies.manager import Proxies
 from scrapy_lease.runtime import Runtime
 from scrapy_lease.scheduler.discovered import Discovered
 from scrapy_lease.scheduler.ending import Ending
@@ -81,6 +82,9 @@ class LeaseScheduler(BaseScheduler):
         self._is_starving = True
         self._is_draining = False
         self._narrator = Narrator(runtime)
+        self._proxies = Proxies.of(crawler) if settings.pools else None
+        if self._proxies is not None:
+            self._proxies.attach(self._tries, runtime.gate, self._ending.wake_engine)
         self._finishing: asyncio.Task[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
 
@@ -306,6 +310,8 @@ class LeaseScheduler(BaseScheduler):
             await asyncio.sleep(1.0)
             self._runtime.stats.flush()
             self._ending.check_store()
+            if self._proxies is not None:
+                self._tries.turn_back_waiting(self._proxies.waiting_room.is_hopeless)
             for hold in self._ledger.overdue(time.monotonic() - self._runtime.settings.max_hold):
                 self._tries.give_up(hold, "max_hold", "no progress within LEASE_MAX_HOLD")
 

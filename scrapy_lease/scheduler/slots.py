@@ -56,6 +56,14 @@ class Slots:
             return count.waiting < 1 and count.waiting + count.sending <= concurrency
         return count.waiting + count.sending < concurrency
 
+    def room(self, key: str) -> int:
+        """Return how many more requests this slot can send at once."""
+        count = self._counts.get(key)
+        concurrency, delay = self._limits(key)
+        if delay:
+            return int(self.can_send(key))
+        return concurrency - (count.waiting + count.sending if count is not None else 0)
+
     def handed_out(self, request: Request) -> None:
         """*request* goes to the engine now."""
         key = self._slot_of[request] = self.key_of(request)

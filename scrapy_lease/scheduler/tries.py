@@ -44,13 +44,15 @@ _VERDICTS = {
 class Try:
     """One request on its way; *hold* is its item's, None for one that could not be stored and has no item."""
 
-    __slots__ = ("epoch", "hold", "is_void", "request")
+    __slots__ = ("epoch", "goes_back", "hold", "is_void", "request")
 
     def __init__(self, request: Request, hold: Hold | None, epoch: int) -> None:
         self.request = request
         self.hold = hold
         self.epoch = epoch
         self.is_void = False
+        #: Is its item to go back to the backlog, because there is nothing to send it with?
+        self.goes_back = False
 
     @property
     def takes_items(self) -> bool:
@@ -86,6 +88,11 @@ class Tries:
         self.loose = 0
         #: Called with a look that did not end well.
         self.on_look_failed: Callable[[Look], None] = lambda look: None
+        #: May a request start now, as far as its proxy goes? None: no proxies are leased.
+        self.may_start: Callable[[Request], bool] | None = None
+        #: Called with a request that is handed out, and when its way through the downloader ends.
+        self.on_out: Callable[[Request], None] = lambda request: None
+        self.on_in: Callable[[Request], None] = lambda request: None
         self._is_warned = False
         tracker.on_outcome = self.ended
         tracker.on_downloaded = self._downloaded
@@ -228,10 +235,14 @@ class Tries:
         """Hand the best request to the engine; None: nothing can be sent now."""
         if not self._gate.is_open or self._session.is_lost:
             return None
-        found = self.window.take(self._slots.can_send)
+        may_start = self.may_start
+        found = self.window.take(
+            self._slots.can_send, None if may_start is None else lambda found: may_start(found.request)
+        )
         if found is None:
             return None
         self._slots.handed_out(found.request)
+        self.on_out(found.request)
         self._goes_out(found)
         self._tracker.track(found.request)
         return found.request
@@ -318,6 +329,28 @@ class Tries:
                 with suppress(PayloadError):
                     yield self._codec.decode(hold.payload), hold
 
+    def ready(self) -> Iterator[Request]:
+        """Yield the requests held ready that their slots could send now."""
+        return (found.request for found in self.window.best(self._slots.room))
+
+    def turn_back(self, request: Request) -> None:
+        """Let the item of *request*, which its downloader middlewares are about to return, go back, nothing counted."""
+        if (found := self._out.get(request)) is not None:
+            found.goes_back = True
+
+    def turn_back_waiting(self, is_hopeless: Callable[[Request], bool]) -> None:
+        """Hand back the items whose requests wait here in vain; waiting here is no want of progress."""
+        now = time.monotonic()
+        for found in list(self.window):
+            hold = found.hold
+            if hold is None or isinstance(hold, Look):
+                continue
+            hold.progress = now
+            if is_hopeless(found.request) and self._ledger.is_held(hold):
+                self._void(hold)
+                hold.open = 0
+                self._ledger.hand_back(hold)
+
     def hand_back_all(self) -> None:
         """Give back everything that is not with the engine, and what is: the crawl ends."""
         self.window.clear()
@@ -350,7 +383,11 @@ class Tries:
         assert following is not None
         if following is found.request:
             self.intake.claim(following)
-            self._put_again(found)
+            if found.goes_back and found.hold is not None and not isinstance(found.hold, Look):
+                self._end(found.hold, Verdict.BACK, "back")
+            else:
+                found.goes_back = False
+                self._put_again(found)
         elif self.intake.claim(following):
             self._put_again(Try(following, found.hold, found.epoch))
         else:
@@ -398,6 +435,7 @@ class Tries:
         self._progress(request)
 
     def _downloaded(self, request: Request) -> None:
+        self.on_in(request)
         self._slots.ended(request)
         self._progress(request)
 

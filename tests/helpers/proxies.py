@@ -182,7 +182,7 @@ class Door:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
         try:
-            if self.proxies[0].mode != "refuse":
+            if not self.proxies or self.proxies[0].mode != "refuse":
                 while (message := await read_message(reader)) is not None:
                     if not await self._handle(message, reader, writer):
                         break
@@ -258,6 +258,28 @@ async def pump(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> No
         await target.drain()
 
 
+class Gateway(Door):
+    """One endpoint that gives each user name an exit of its own, as the gateways of providers do."""
+
+    def __init__(self, exits: Callable[[], str]) -> None:
+        super().__init__([])
+        self._next_exit = exits
+        self.port = 0
+
+    async def open(self, port: int = 0) -> asyncio.Server:
+        server = await super().open(port)
+        self.port = server.sockets[0].getsockname()[1]
+        return server
+
+    def _find(self, brought: str) -> ForwardProxy | None:
+        user, _, password = base64.b64decode(brought.partition(" ")[2]).decode().partition(":")
+        for proxy in self.proxies:
+            if proxy.user == user:
+                return proxy
+        self.proxies.append(ForwardProxy(self._next_exit(), user, password, port=self.port))
+        return self.proxies[-1]
+
+
 class Web:
     """A site and proxies in front of it; see the module's docstring.
 
@@ -297,6 +319,13 @@ class Web:
     def add_many(self, number: int) -> list[ForwardProxy]:
         """Open so many endpoints with one proxy each, which ask for nothing."""
         return [proxy for _ in range(number) for proxy in self.add()]
+
+    def add_gateway(self) -> Gateway:
+        """Open an endpoint that takes any user name for a proxy."""
+        gateway = Gateway(self._next_exit)
+        self._servers.append(self._do(gateway.open()))
+        self._doors.append(gateway)
+        return gateway
 
     def die(self, proxy: ForwardProxy) -> None:
         """Close the endpoint of *proxy*: nothing listens there any more."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -174,6 +175,49 @@ def test_a_page_that_is_refused_to_everybody(bed: Callable[..., Bed]) -> None:
     assert 3 <= sum(hit.path == "/page/7" for hit in b.site.hits) <= 6
     assert "lease/proxy/banned/default" not in node.stats
     assert b.left() == {"leased": 0, "free": 4, "resting": 0, "known": 4}
+
+
+def test_a_gateway(bed: Callable[..., Bed]) -> None:
+    """Each id is a proxy of its own; one that is banned is replaced by a new one, and no id is shown."""
+    b = bed(latency=0.02)
+    gateway = b.web.add_gateway()
+    b.site.bans = lambda peer, path: peer in [proxy.exit for proxy in gateway.proxies[:2]]
+    url = f"http://cust-{{session:8}}:hunter2@127.0.0.1:{gateway.port}"
+    settings = {"LEASE_PROXIES": json.dumps([url]), "LEASE_PROXY_SESSIONS": 3, "LOG_LEVEL": "DEBUG"}
+    node = b.run(settings=settings)
+    assert len(items_of(b.shop)) == 20
+    banned = [proxy for proxy in gateway.proxies if proxy.exit in {proxy.exit for proxy in gateway.proxies[:2]}]
+    assert max(len(proxy.seen) for proxy in banned) <= 5
+    assert node.stats["lease/proxy/banned/default"] == 2
+    assert len(gateway.proxies) >= 3
+    ids = [proxy.user.removeprefix("cust-") for proxy in gateway.proxies]
+    assert all(len(id_) == 8 for id_ in ids)
+    keys = str([b.client.hkeys(pool_keys().key(part)) for part in ("resources", "leases")])
+    events = str(b.client.xrange(pool_keys().key("events")))
+    for text in (node.log, keys, events, (b.shop.folder / "items.jsonl").read_text()):
+        assert not [id_ for id_ in (*ids, "hunter2") if id_ in text]
+
+
+PROVIDER = """
+from scrapy_lease.providers.base import Proxy
+
+class Provider:
+    async def fetch(self, count):
+        return [Proxy(url) for url in URLS[:count]]
+"""
+
+
+def test_a_provider_and_its_buy_limit(bed: Callable[..., Bed]) -> None:
+    """Proxies come from a class of the user's, and no more than the limit allows over all nodes."""
+    b = bed(6, latency=0.05)
+    (b.shop.folder / "provider.py").write_text(f"URLS = {urls(b.web.proxies)}\n{PROVIDER}")
+    pool = {"provider": "provider.Provider", "buy_limit": "3/day", "batch": 2}
+    settings = {"LEASE_PROXY_POOLS": json.dumps({"default": pool})}
+    nodes = [b.crawl(name=f"n{number}", settings=settings, pages=30) for number in range(2)]
+    b.shop.wait(nodes)
+    assert b.site.paths() == sorted(f"/page/{number}" for number in range(30))
+    assert b.site.peers <= b.exits(b.web.proxies[:3])
+    assert max(hit.in_flight for hit in b.site.hits) == 1
 
 
 TWO_SITES = """

@@ -14,7 +14,7 @@ from scrapy.core.scheduler import Scheduler
 from scrapy.crawler import Crawler
 from scrapy.settings import Settings
 
-from scrapy_lease.addon import COMPONENTS, SCHEDULERS, gate_handlers, has_foreign_scheduler
+from scrapy_lease.addon import COMPONENTS, PROXIES, SCHEDULERS, gate_handlers, has_foreign_scheduler
 from scrapy_lease.addon import GUARD as GUARDED
 from scrapy_lease.exceptions import SettingsError
 from scrapy_lease.scheduler import LeaseScheduler
@@ -93,6 +93,36 @@ def test_off_still_checks_values() -> None:
     """A wrong value is found when it is written, not when leases are turned on again."""
     with pytest.raises(SettingsError, match="LEASE_TTL = 'soon'"):
         loaded(LEASE_ENABLED=False, LEASE_TTL="soon")
+
+
+def proxied(settings: Settings) -> dict[str, int]:
+    paths = PROXIES["DOWNLOADER_MIDDLEWARES"]
+    return {path: order for path, order in settings.getdict("DOWNLOADER_MIDDLEWARES").items() if path in paths}
+
+
+def test_proxies_are_put_in_their_places_where_there_are_any() -> None:
+    """Two middlewares more, at their numbers; without proxies, or with proxies off, none."""
+    some = {"LEASE_PROXIES": ["http://proxy.example:1"]}
+    assert proxied(loaded(**some)) == PROXIES["DOWNLOADER_MIDDLEWARES"]
+    assert proxied(loaded()) == proxied(loaded(**some, LEASE_PROXY_ENABLED=False)) == {}
+    assert proxied(loaded(**some, LEASE_ENABLED=False)) == {}
+
+
+def test_proxies_without_items(caplog: pytest.LogCaptureFixture) -> None:
+    """LEASE_ITEMS_ENABLED = False with proxies: the scheduler with a host's own queues, and one warning."""
+    settings = loaded(LEASE_PROXIES=["http://proxy.example:1"], LEASE_ITEMS_ENABLED=False)
+    assert settings["SCHEDULER"] == SCHEDULERS["local"]
+    assert len(proxied(settings)) == 2
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warning == "LEASE_ITEMS_ENABLED is False: this crawl leases proxies, and no items"
+
+
+def test_a_command_that_leases_no_proxies_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    """`scrapy shell` and its like fetch directly: nothing configured is silently off."""
+    assert proxied(loaded(spider_class=None, LEASE_PROXIES=["http://proxy.example:1"])) == {}
+    assert [record.getMessage() for record in caplog.records] == [
+        "This command leases no proxies: what it fetches goes directly to the site"
+    ]
 
 
 def test_shell_takes_no_leases() -> None:
