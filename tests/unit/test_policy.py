@@ -116,9 +116,16 @@ def in_seconds(seconds: float) -> bytes:
 @pytest.mark.parametrize(
     "value",
     [
-        None, b"", b"-5", b"0", b"1.5", b"soon", b"\xff", b"Mon, 30 Nov 2020 12:00:00 GMT",
+        None,
+        b"",
+        b"-5",
+        b"0",
+        b"1.5",
+        b"soon",
+        b"\xff",
+        b"Mon, 30 Nov 2020 12:00:00 GMT",
         b"Mon, 99 Foo 2026 25:00:00 GMT",
-    ],  # fmt: skip
+    ],
 )
 def test_a_retry_after_that_says_nothing(value: bytes | None) -> None:
     """Nonsense, a past date and 0 are no wait: the pool's own back-off counts."""
