@@ -151,7 +151,7 @@ class Crew:
     def parts(self, part: str) -> int:
         """The size of one of the pool's keys."""
         key = keys().key(part)
-        return self.client.zcard(key) if self.client.type(key) == b"zset" else self.client.hlen(key)
+        return self.client.hlen(key) if part in ("resources", "sites") else self.client.zcard(key)
 
     async def close(self) -> None:
         """Close what is left."""

@@ -277,6 +277,7 @@ class Stock:
             self._end_now(lease)
         elif not any(word.id == id_ for word in self.turns.outbox):
             stray = Lease(_Stray(id_), Past(set(), {}), self._session, boot_time())
+            stray.is_held = False
             self.turns.outbox.append(Word(stray, "back", (0,)))
             self.turns.nudge()
 
