@@ -9,6 +9,7 @@ is confirmed; ``outcomes`` tells what became of it; ``leases.items`` says what t
 Redis.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from scrapy_lease.addon import Addon
@@ -16,15 +17,22 @@ from scrapy_lease.public import Lease, complete, lease_of
 
 if TYPE_CHECKING:
     from scrapy_lease.feeds.spiders import RedisCrawlSpider, RedisSpider
+    from scrapy_lease.providers.base import ProviderError, Proxy
 
-__all__ = ["Addon", "Lease", "RedisCrawlSpider", "RedisSpider", "complete", "lease_of"]
+__all__ = ["Addon", "Lease", "ProviderError", "Proxy", "RedisCrawlSpider", "RedisSpider", "complete", "lease_of"]
 __version__ = "0.1.0"
 
 
-def __getattr__(name: str) -> Any:
-    """Import a spider class when it is asked for: the add-on does not need them."""
-    if name in ("RedisCrawlSpider", "RedisSpider"):
-        from scrapy_lease.feeds import spiders
+_ELSEWHERE = {
+    "ProviderError": "scrapy_lease.providers.base",
+    "Proxy": "scrapy_lease.providers.base",
+    "RedisCrawlSpider": "scrapy_lease.feeds.spiders",
+    "RedisSpider": "scrapy_lease.feeds.spiders",
+}
 
-        return getattr(spiders, name)
+
+def __getattr__(name: str) -> Any:
+    """Import when it is asked for what the add-on does not need."""
+    if name in _ELSEWHERE:
+        return getattr(import_module(_ELSEWHERE[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

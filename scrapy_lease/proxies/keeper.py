@@ -146,14 +146,13 @@ class Keeper:
             demand=partial(self._demand, name),
             on_room=lambda: self.on_room(),
         )
-        refill = RefillOptions(name, settings.batch, settings.min_free, supply.limits)
         if supply.stock or supply.source is not None:
-            self._refillers.append(
-                Refiller(
-                    refill, store, runtime.session, stock=supply.stock, source=supply.source,
-                    standing=lambda: pool.standing, count=count,
-                )
+            refiller = Refiller(
+                RefillOptions(name, settings.batch, settings.min_free, supply.limits), store, runtime.session,
+                stock=supply.stock, source=supply.source, standing=lambda: pool.standing, count=count,
             )  # fmt: skip
+            pool.filled_by(refiller.again, refiller.poke)
+            self._refillers.append(refiller)
 
     def _supply(self, name: str, settings: PoolSettings) -> Supply:
         try:

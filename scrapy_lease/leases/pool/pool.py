@@ -10,7 +10,7 @@ What this cannot do: bind a sticky key beyond the lease, or to another process; 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Awaitable, Callable, Mapping, Set
 
 from scrapy_lease.exceptions import NoResource
 from scrapy_lease.leases.pool.blame import Refusals, sentence_of
@@ -69,6 +69,14 @@ class Pool:
         """Seconds for which nothing in the pool has been usable; 0 while something is."""
         since = self._stock.empty_since
         return 0.0 if since is None else boot_time() - since
+
+    def filled_by(self, register: Callable[[], Awaitable[None]], ask: Callable[[], None]) -> None:
+        """Name who fills the pool.
+
+        :param register: awaited before a report to a new server, which may not know what was put in lately.
+        :param ask: called when a resource has left for good.
+        """
+        self._turns.before_report, self._stock.on_gone = register, ask
 
     def start(self) -> None:
         """Begin to make turns, on the running loop; the session is open."""

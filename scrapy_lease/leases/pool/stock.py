@@ -70,6 +70,8 @@ class Stock:
         #: Clock time (s) since which nothing in the pool is usable; None: something is, or nobody knows yet.
         self.empty_since: float | None = None
         self.is_closed = False
+        #: Called when a resource has left the pool for good by a word of this process.
+        self.on_gone: Callable[[], None] = lambda: None
         self._options = options
         self._session = session
         self._line = line
@@ -234,6 +236,8 @@ class Stock:
             self.shelf.remove(word.lease)
         elif reply == "-":
             self.lost(word.lease)
+        elif word.verb == "gone":
+            self.on_gone()
 
     def lost(self, lease: Lease) -> None:
         """The lease is over: the store says so."""

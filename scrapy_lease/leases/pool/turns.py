@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 from scrapy_lease.exceptions import GenerationChanged, SessionLost, StoreUnavailable
@@ -73,6 +73,8 @@ class Turns:
         #: Of the session that the records of the leases name; nothing is handed out under another.
         self.epoch = 0
         self.outbox: list[Word] = []
+        #: Awaited before a report to a new server: what may not be known there is registered first.
+        self.before_report: Callable[[], Awaitable[None]] = _nothing
         self._options = options
         self._store = store
         self._session = session
@@ -169,6 +171,7 @@ class Turns:
                 await self._tell_held()
             elif self._generation != session.generation:
                 await self._repeat_settle()
+                await self.before_report()
                 await self._tell_held()
             await self._exchange()
         except GenerationChanged:
@@ -275,3 +278,7 @@ class Turns:
         """Between the beginning of a turn and its calls another session may have been opened: it reports first."""
         if sid != self._holder:
             raise SessionLost(f"session {self._holder} is over")
+
+
+async def _nothing() -> None:
+    """Nothing is to be done."""
