@@ -34,6 +34,10 @@ MEASURES = (
 )  # fmt: skip
 
 
+#: What others are compared with: they need no server.
+BASES = ("bare", "fixed proxies")
+
+
 @dataclass(frozen=True)
 class Column:
     """One system at one delay of the server (ms added to each round trip; 0: no relay in between)."""
@@ -41,9 +45,10 @@ class Column:
     system: str
     delay: float
     budget: float | None = None
+    base: str = "bare"
 
     def __str__(self) -> str:
-        return self.system if self.system == "bare" else f"{self.system}, {self.delay:g} ms"
+        return self.system if self.system in BASES else f"{self.system}, {self.delay:g} ms"
 
 
 COLUMNS = (
@@ -55,6 +60,10 @@ COLUMNS = (
     Column("scrapy-lease", 20, 0.95),
     Column("scrapy-lease local", 0, 0.97),
     Column("scrapy-lease local", 2, 0.97),
+    Column("fixed proxies", 0),
+    Column("scrapy-rotating-proxies", 0, base="fixed proxies"),
+    Column("scrapy-lease proxies", 0, 0.98, base="fixed proxies"),
+    Column("scrapy-lease proxies", 2, 0.98, base="fixed proxies"),
 )
 
 
@@ -113,8 +122,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     options.systems = options.systems.split(",")
     if unknown := set(options.systems) - set(systems):
         parser.error(f"--systems: {', '.join(sorted(unknown))}; known are {', '.join(systems)}")
-    if "bare" not in options.systems:
-        parser.error("--systems must hold bare, which all others are compared with")
+    needed = {column.base for column in COLUMNS if column.system in options.systems}
+    if missing := needed - set(options.systems):
+        parser.error(f"--systems must hold {' and '.join(sorted(missing))}, which others are compared with")
     options.products = options.products or (300 if options.quick else 1500)
     options.rounds = options.rounds or (2 if options.quick else 5)
     return options
@@ -145,7 +155,7 @@ def _run(column: Column, number: int, site: Site, server: Server) -> Run:
     with _route(server, column.delay) as (url, relay):
         before = _commands(server)
         begin = time.monotonic()
-        figures = _crawl({"system": column.system, "url": site.url, "redis": url}, run)
+        figures = _crawl({"system": column.system, "url": site.url, "redis": url, "proxies": site.proxies}, run)
         run.wall = time.monotonic() - begin
         commands = _commands(server) - before
     if run.error is None and figures["items"] != site.products:
@@ -201,14 +211,15 @@ def _commands(server: Server) -> int:
 
 
 def _summary(column: Column, runs: Sequence[Run]) -> dict[str, Any]:
-    """Medians over the rounds; the ratio is taken within each round, against bare Scrapy of that round."""
+    """Medians over the rounds; the ratio is taken within each round, against what its column is compared with."""
     own = [run for run in runs if run.column == str(column)]
     good = [run for run in own if run.error is None]
-    bare = {run.round: run for run in runs if run.column == "bare" and run.error is None}
-    ratios = [run.rate / bare[run.round].rate for run in good if run.round in bare]
-    cpu = [run.cpu_ms_per_item / bare[run.round].cpu_ms_per_item for run in good if run.round in bare]
+    base = {run.round: run for run in runs if run.column == column.base and run.error is None}
+    ratios = [run.rate / base[run.round].rate for run in good if run.round in base]
+    cpu = [run.cpu_ms_per_item / base[run.round].cpu_ms_per_item for run in good if run.round in base]
     row: dict[str, Any] = {
         "column": str(column),
+        "base": column.base,
         "budget": column.budget,
         "failed_runs": len(own) - len(good),
     }

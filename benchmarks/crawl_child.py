@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from itertools import cycle
+from typing import Any, Self
 
 from scrapy import Request, Spider, signals
 from scrapy.crawler import AsyncCrawlerProcess, Crawler
@@ -24,8 +25,32 @@ COMMON: dict[str, Any] = {
 }
 
 
-def settings_of(system: str, redis_url: str) -> dict[str, Any]:
+class FixedProxies:
+    """Sends each request through the next of a list of proxies: the least that a crawl through proxies does."""
+
+    def __init__(self, proxies: Sequence[str]) -> None:
+        self._next = cycle(proxies)
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        return cls(crawler.settings.getlist("FIXED_PROXIES"))
+
+    def process_request(self, request: Request) -> None:
+        request.meta["proxy"] = next(self._next)
+
+
+def settings_of(system: str, redis_url: str, proxies: Sequence[str]) -> dict[str, Any]:
     """Return what a user of `system` writes into settings.py."""
+    if system == "fixed proxies":
+        return {"FIXED_PROXIES": list(proxies), "DOWNLOADER_MIDDLEWARES": {FixedProxies: 745}}
+    if system == "scrapy-rotating-proxies":
+        return {
+            "ROTATING_PROXY_LIST": list(proxies),
+            "DOWNLOADER_MIDDLEWARES": {
+                "rotating_proxies.middlewares.RotatingProxyMiddleware": 610,
+                "rotating_proxies.middlewares.BanDetectionMiddleware": 620,
+            },
+        }
     if system == "scrapy-redis":
         return {
             "SCHEDULER": "scrapy_redis.scheduler.Scheduler",
@@ -35,6 +60,8 @@ def settings_of(system: str, redis_url: str) -> dict[str, Any]:
     lease = {"ADDONS": {"scrapy_lease.Addon": 500}, "LEASE_REDIS_URL": redis_url}
     if system == "scrapy-lease":
         return lease
+    if system == "scrapy-lease proxies":
+        return lease | {"LEASE_PROXIES": list(proxies)}
     if system == "scrapy-lease local":
         return lease | {"LEASE_QUEUE": "local"}
     return {}
@@ -84,9 +111,9 @@ class Stopwatch:
 
 
 def main() -> None:
-    """Crawl as the JSON argument says: system, url, redis, settings."""
+    """Crawl as the JSON argument says: system, url, redis, proxies, settings."""
     order = json.loads(sys.argv[1])
-    settings = COMMON | settings_of(order["system"], order["redis"]) | order.get("settings", {})
+    settings = COMMON | settings_of(order["system"], order["redis"], order["proxies"]) | order.get("settings", {})
     process = AsyncCrawlerProcess(settings)
     crawler = process.create_crawler(Catalogue)
     watch = Stopwatch(crawler)

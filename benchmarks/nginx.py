@@ -15,6 +15,8 @@ from tests.helpers.servers import LOOPBACK, reserve_port
 
 LINKS_PER_LIST = 100
 PARAGRAPHS = 12
+#: Addresses at which the site takes the part of a forward proxy too: what a proxy itself takes is not measured.
+PROXIES = [f"127.0.1.{number}" for number in range(1, 33)]
 
 CONFIGURATION = """
 daemon off; master_process off; {user}
@@ -26,6 +28,7 @@ http {{
   uwsgi_temp_path {root}/uwsgi; scgi_temp_path {root}/scgi;
   server {{
     listen {host}:{port};
+{proxies}
     root {root}/pages;
     location /p/ {{ try_files /product.html =404; }}
   }}
@@ -53,7 +56,8 @@ class Site:
     def __enter__(self) -> Self:
         self._write_pages()
         user = "user root;" if os.geteuid() == 0 else ""
-        text = CONFIGURATION.format(user=user, root=self._root, host=LOOPBACK, port=self.port)
+        proxies = "\n".join(f"    listen {address}:{self.port};" for address in PROXIES)
+        text = CONFIGURATION.format(user=user, root=self._root, host=LOOPBACK, port=self.port, proxies=proxies)
         (self._root / "nginx.conf").write_text(text)
         self._process = subprocess.Popen([self._binary, "-c", str(self._root / "nginx.conf"), "-p", str(self._root)])
         try:
@@ -79,6 +83,11 @@ class Site:
     def products_url(self) -> str:
         """What the addresses of all product pages begin with; any number that follows is a page."""
         return f"http://{LOOPBACK}:{self.port}/p/"
+
+    @property
+    def proxies(self) -> list[str]:
+        """URLs of forward proxies, each of which answers in the place of the site."""
+        return [f"http://{address}:{self.port}" for address in PROXIES]
 
     def _write_pages(self) -> None:
         lists = self._root / "pages" / "list"

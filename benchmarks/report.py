@@ -20,11 +20,12 @@ from matplotlib import pyplot
 
 HEADINGS = {
     "column": "system, delay of Redis",
+    "base": "base",
     "rate": "items/s",
-    "ratio": "items/s ÷ bare",
+    "ratio": "items/s ÷ base",
     "budget": "budget",
     "cpu_ms_per_item": "CPU ms/item",
-    "cpu_ratio": "CPU ÷ bare",
+    "cpu_ratio": "CPU ÷ base",
     "wall": "whole process, s",
     "server_commands_per_item": "commands/item (server, inside scripts too)",
     "commands_per_item": "commands/item (wire)",
@@ -81,7 +82,7 @@ def table(folder: Path, name: str, rows: Sequence[dict[str, Any]], headings: dic
 
 
 def plot_ratios(folder: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """Draw throughput against bare Scrapy: bars for medians, dots for the rounds, lines for budgets."""
+    """Draw throughput against each one's base: bars for medians, dots for the rounds, lines for budgets."""
     shown = [row for row in rows if row["ratio"] is not None]
     figure, axes = pyplot.subplots(figsize=(8, 0.6 * len(shown) + 1.4))
     for place, row in enumerate(shown):
@@ -92,7 +93,7 @@ def plot_ratios(folder: Path, rows: Sequence[dict[str, Any]]) -> None:
     axes.set_yticks(range(len(shown)), [row["column"] for row in shown])
     axes.invert_yaxis()
     axes.axvline(1, color="k", linewidth=0.8)
-    axes.set_xlabel("items per second ÷ bare Scrapy of the same round (red: budget)")
+    axes.set_xlabel("items per second ÷ those of the base in the same round (red: budget)")
     figure.tight_layout()
     figure.savefig(folder / "crawl.png", dpi=120)
     pyplot.close(figure)

@@ -71,7 +71,7 @@ def answer(status: int, body: bytes = b"", **headers: str) -> bytes:
 class Site:
     """Answers each path with a page, after *latency* s.
 
-    ``/status/NNN/…`` answers with that status, ``/to/PATH`` redirects there.
+    ``/status/NNN/…`` answers with that status, ``/to/PATH`` redirects there, ``/slow/SECONDS/…`` takes so long.
 
     :ivar banned: addresses that are refused, with :attr:`ban` as (status, body).
     :ivar bans: says of an address and a path whether it is refused.
@@ -112,7 +112,7 @@ class Site:
                 hit = Hit(message.target, peer, agent, time.monotonic(), self._in_flight[peer], message.headers)
                 self.hits.append(hit)
                 try:
-                    await asyncio.sleep(self.latency)
+                    await asyncio.sleep(self._latency_of(message.target))
                     writer.write(self._answer(peer, message.target))
                     await writer.drain()
                 finally:
@@ -122,6 +122,9 @@ class Site:
             pass
         finally:
             writer.close()
+
+    def _latency_of(self, path: str) -> float:
+        return float(path.split("/")[2]) if path.startswith("/slow/") else self.latency
 
     def _answer(self, peer: str, path: str) -> bytes:
         if self.bans(peer, path):
@@ -141,6 +144,7 @@ class ForwardProxy:
     :param user: with :attr:`password` what it asks for; "": nothing.
     :ivar mode: ``serve``; ``hang``: it never answers; ``refuse``: it closes each connection; a number: that status.
     :ivar seen: requests that came to it, with the credentials that they brought.
+    :ivar refused: connections that it closed at once.
     """
 
     exit: str
@@ -148,6 +152,7 @@ class ForwardProxy:
     password: str = ""
     mode: str | int = "serve"
     seen: list[tuple[str, str]] = field(default_factory=list)
+    refused: int = 0
     port: int = 0
     server: asyncio.Server | None = None
 
@@ -182,7 +187,9 @@ class Door:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
         try:
-            if not self.proxies or self.proxies[0].mode != "refuse":
+            if self.proxies and self.proxies[0].mode == "refuse":
+                self.proxies[0].refused += 1
+            else:
                 while (message := await read_message(reader)) is not None:
                     if not await self._handle(message, reader, writer):
                         break
