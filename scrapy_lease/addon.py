@@ -34,7 +34,6 @@ COMPONENTS = {
         "scrapy_lease.middlewares.spider.OuterMiddleware": 10,
         "scrapy_lease.middlewares.spider.InnerMiddleware": 2000,
     },
-    "ITEM_PIPELINES": {"scrapy_lease.pipelines.GuardPipeline": -1000},
 }
 #: Added where the user chose a scheduler: it stays, and the guard takes the leases.
 GUARD = {

@@ -1,4 +1,7 @@
-"""Builds the parts of a crawl before its first request, and puts the gate before its download handlers."""
+"""Builds the parts of a crawl before its first request, and puts the gate before its download handlers.
+
+The item processor gets its guard here, too.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from scrapy.crawler import Crawler
 
 from scrapy_lease.addon import gate_handlers
 from scrapy_lease.gate import handler_for
+from scrapy_lease.pipelines import guarded
 from scrapy_lease.proxies.manager import Proxies
 from scrapy_lease.runtime import Runtime
 
@@ -21,7 +25,10 @@ class LeaseExtension:
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
         runtime = Runtime.of(crawler)
-        gate_handlers(crawler.settings, handler_for)
+        settings = crawler.settings
+        gate_handlers(settings, handler_for)
+        processor = guarded(settings["ITEM_PROCESSOR"], runtime.settings.fence_field)
+        settings.set("ITEM_PROCESSOR", processor, settings.getpriority("ITEM_PROCESSOR") or 0)
         runtime.is_gated = True
         if runtime.settings.pools:
             Proxies.of(crawler)

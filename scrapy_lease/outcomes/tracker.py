@@ -3,8 +3,8 @@
 Scrapy has no signal for this. Two asyncio tasks tell: the one in which the downloader-middleware chain of a request
 runs (its result is the final response, another request, or the exception) and the one in which its response is
 scraped (it ends once the output is exhausted, the children are enqueued and the items have left the pipelines). What
-happened in between comes from an outermost and an innermost middleware on either side and from the item and error
-signals.
+happened in between comes from an outermost and an innermost middleware on either side, from the item processor and
+from the signal of spider errors.
 
 These facts of Scrapy 2.19 are undocumented and are used here and nowhere else; the rows `Facts` and `Concurrency` of
 `tests/integration/test_outcomes.py` fail when one of them moves:
@@ -85,9 +85,6 @@ class Tracker:
             tracker = cls(frozenset(int(code) for code in crawler.settings.getlist("RETRY_HTTP_CODES")))
             _trackers[crawler] = tracker
             connect = crawler.signals.connect
-            connect(tracker._item_settled, signals.item_scraped)
-            connect(tracker._item_settled, signals.item_dropped)
-            connect(tracker._item_failed, signals.item_error)
             connect(tracker._spider_failed, signals.spider_error)
             connect(tracker._engine_stopped, signals.engine_stopped)
         return tracker
@@ -239,14 +236,16 @@ class Tracker:
         if (entry := self._scraped_here()) is not None:
             entry.exhausted = True
 
-    def _item_settled(self) -> None:
+    def item_settled(self) -> None:
+        """An item of the present page has left the pipelines, scraped or dropped."""
         if (entry := self._scraped_here()) is not None:
             entry.settled += 1
 
-    def _item_failed(self, failure: Failure) -> None:
+    def item_failed(self, error: Exception) -> None:
+        """A pipeline has failed on an item of the present page."""
         if (entry := self._scraped_here()) is not None:
             entry.settled += 1
-            entry.pipeline_trace = entry.pipeline_trace or decisions.tail(failure.value)
+            entry.pipeline_trace = entry.pipeline_trace or decisions.tail(error)
 
     def _spider_failed(self, failure: Failure) -> None:
         entry = self._scraped_here()

@@ -32,6 +32,7 @@ from scrapy_lease.middlewares.downloader import GuardMiddleware, TrackMiddleware
 from scrapy_lease.middlewares.spider import InnerMiddleware, OuterMiddleware
 from scrapy_lease.outcomes import Kind, Outcome, Tracker, current_request
 from scrapy_lease.outcomes.decisions import Seen
+from scrapy_lease.pipelines import guarded
 
 REACTOR = "twisted.internet.asyncioreactor.AsyncioSelectorReactor"
 LIMIT = 10.0  # seconds for one crawl
@@ -232,6 +233,7 @@ def settings(mode: str, row: Row) -> dict[str, Any]:
     extra = dict(row.spider.extra)
     return {
         "SCHEDULER": RecordingScheduler,
+        "ITEM_PROCESSOR": guarded("scrapy.pipelines.ItemPipelineManager", None),
         "DOWNLOADER_MIDDLEWARES": {TrackMiddleware: -1000, GuardMiddleware: 950}
         | extra.pop("DOWNLOADER_MIDDLEWARES", {}),
         "SPIDER_MIDDLEWARES": {OuterMiddleware: -1000, InnerMiddleware: 2000} | extra.pop("SPIDER_MIDDLEWARES", {}),
