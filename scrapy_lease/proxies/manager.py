@@ -69,6 +69,8 @@ class Proxies:
         self.keeper = Keeper(crawler, runtime, lambda pool: self.waiting_room.demand(pool), self._look)
         self.waiting_room = WaitingRoom(self._router, self._trips, self.keeper)
         self._pools = self.keeper.pools
+        for name, pool in self._pools.items():
+            pool.watched_by(partial(self.waiting_room.has_untried, name))
         self._is_warned = False
 
     @classmethod
@@ -98,7 +100,7 @@ class Proxies:
         """
         room = self.waiting_room
         tries.may_start, tries.on_out, tries.on_in = room.may_start, room.handed_out, room.left
-        room.ready = tries.ready
+        room.ready, room.held = tries.ready, lambda: (found.request for found in tries.window)
         self._turn_back, self._cut = tries.turn_back, gate.cut
         gate.has_proxy, gate.may_use = self.has_use, self.may_send
         self.keeper.on_room = wake

@@ -29,10 +29,12 @@ class WaitingRoom:
 
     :ivar ready: returns the requests that are held ready and that their download slots could send now; set by the
         scheduler.
+    :ivar held: returns all that are held ready; likewise.
     """
 
     def __init__(self, router: Router, trips: Mapping[Request, Trip], keeper: Keeper) -> None:
         self.ready: Callable[[], Iterable[Request]] = tuple
+        self.held: Callable[[], Iterable[Request]] = tuple
         self._router = router
         self._trips = trips
         self._keeper = keeper
@@ -82,6 +84,14 @@ class WaitingRoom:
         """For each site, the requests held ready that want a proxy of *pool*."""
         needs = filter(None, map(self._need_of, self.ready()))
         return Counter(site for name, site in needs if name == pool)
+
+    def has_untried(self, pool: str, site: str) -> bool:
+        """Is a request to *site* held ready that wants a proxy of *pool* and was not refused through one yet?"""
+        return any(self._need_of(request) == (pool, site) and not self._was_refused(request) for request in self.held())
+
+    def _was_refused(self, request: Request) -> bool:
+        trip = self._trips.get(request)
+        return trip is not None and bool(trip.refusals.ids)
 
     def _need_of(self, request: Request) -> tuple[str, str] | None:
         """Return pool and site of a request; None: it goes directly, or will be refused."""

@@ -33,6 +33,9 @@ logger = logging.getLogger(__name__)
 #: Seconds before an item whose callback this node lacks may be taken again: another node should have it.
 FOREIGN_DELAY = 5.0
 
+#: The same for an item for which there was no proxy.
+BACK_DELAY = 2.0
+
 _VERDICTS = {
     Kind.DONE: Verdict.DONE,
     Kind.REJECTED: Verdict.REJECTED,
@@ -384,7 +387,7 @@ class Tries:
         if following is found.request:
             self.intake.claim(following)
             if found.goes_back and found.hold is not None and not isinstance(found.hold, Look):
-                self._end(found.hold, Verdict.BACK, "back")
+                self._turns_back(found.hold)
             else:
                 found.goes_back = False
                 self._put_again(found)
@@ -393,6 +396,14 @@ class Tries:
         else:
             # A handler of request_scheduled refused it, so it never reached the scheduler.
             self._end(found.hold, Verdict.REJECTED, "ignored")
+
+    def _turns_back(self, hold: Hold) -> None:
+        """There was nothing to send a request of this item with; a moment later there may be, here or elsewhere."""
+        if hold.open == 1 and self._ledger.is_held(hold):
+            hold.open = 0
+            self._ledger.hand_back(hold, BACK_DELAY * random.uniform(0.5, 1.5))
+        else:
+            self._end(hold, Verdict.BACK, "back")
 
     def _end(self, hold: Hold | None, verdict: Verdict, reason: str, trace: str = "", items: int = 0) -> None:
         if hold is None:

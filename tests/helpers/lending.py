@@ -75,13 +75,12 @@ def shared(hits: Iterable[Hit]) -> list[tuple[Hit, Hit]]:
 def expires(b: Bed, node: str) -> float:
     """When the session of *node* is over, if it sends no more heartbeat (monotonic, s)."""
     space = Namespace("scrapybot")
-    at, clock = time.monotonic(), b.client.hgetall(space.clock)
-    moment = Instant.of(
-        {name.decode(): value.decode() for name, value in clock.items()}, b.client.execute_command("TIME")
-    )
+    at = time.monotonic()
+    clock = {name.decode(): value.decode() for name, value in b.client.hgetall(space.clock).items()}
+    now = Instant.of(clock, b.client.execute_command("TIME")).lease
     (deadline,) = (
         score
         for sid, score in b.client.zrange(space.sessions, 0, -1, withscores=True)
         if b.client.hget(space.session(sid.decode()), "node") == node.encode()
     )
-    return at + (deadline - moment.lease) / 1000
+    return at + (deadline - now) / 1000

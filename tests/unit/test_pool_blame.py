@@ -25,6 +25,7 @@ class Court:
         self.sites = Sites(self.clock)
         self.known = known
         self.is_useful = True
+        self.is_more_to_try = False
         self.said: list[tuple[str, str, tuple[Any, ...]]] = []
         self.parted: list[tuple[str, str, tuple[Any, ...]]] = []
         self.counted: list[str] = []
@@ -39,6 +40,9 @@ class Court:
 
     def is_of_use(self, lease: Lease) -> bool:
         return self.is_useful
+
+    def has_untried(self, site: str) -> bool:
+        return self.is_more_to_try
 
     def count(self, what: str) -> None:
         self.counted.append(what)
@@ -221,6 +225,21 @@ def test_what_it_takes_to_blame_the_url(good: str, leases: str, known: int, last
         if lease.id in good:
             lease.serves.add(SITE)
     assert refuse(court, Refusals(), leases)[-1] == last
+
+
+@pytest.mark.parametrize(("proof", "last"), [("", "again"), ("a", "rejected"), ("cd", "again")])
+def test_a_site_that_begins_to_refuse_all_is_not_the_url(proof: str, last: str) -> None:
+    """That leases served before is no proof while there is another URL to ask for; what one serves since then is."""
+    court = Court(names="abcd")
+    court.is_more_to_try = True
+    for lease in court.leases:
+        court.judge(lease, "ok")
+    refusals = Refusals()
+    assert refuse(court, refusals, "ab") == ["again"] * 2
+    for lease in court.leases:
+        if lease.id in proof:
+            court.judge(lease, "ok", "/other")
+    assert refuse(court, refusals, "cd")[-1] == last
 
 
 def test_a_lease_may_serve_after_it_refused() -> None:

@@ -1,7 +1,8 @@
 """Who is to blame: the narrowest culprit pays.
 
 - A refusal by a site (``ban``) makes the lease a suspect there; the second in a row, of another URL, is a ban.
-- A URL that was refused on three leases, each of which serves that site, is itself refused; they are innocent.
+- A URL that was refused on three leases, each of which serves that site, is itself refused; they are innocent. That they
+  served before it was refused is not enough while there is another URL to ask for: the site may have begun to refuse all.
 - A hang is uncertain, so it is blamed on the lease at that site, like a ban and at once.
 - What cannot be reached, or was taken back, is of no use to anybody.
 
@@ -39,9 +40,11 @@ def sentence_of(kind: str) -> Sentence:
 class Refusals:
     """The refusals of one request, over all its tries: on which leases."""
 
-    __slots__ = ("_leases", "_tries")
+    __slots__ = ("_leases", "_tries", "is_proved")
 
     def __init__(self) -> None:
+        #: Has one of the leases served the site since it refused?
+        self.is_proved = False
         self._leases: dict[str, Lease] = {}
         self._tries = 0
 
@@ -53,14 +56,16 @@ class Refusals:
         """The resources that refused, to be avoided by the next try."""
         return frozenset(self._leases)
 
-    def add(self, lease: Lease) -> None:
+    def add(self, lease: Lease, site: str) -> None:
         """It was refused on *lease*."""
+        self.is_proved = self.is_proved or any(site in other.serves for other in self._leases.values())
+        lease.refused(site)
         self._leases[lease.id] = lease
         self._tries += 1
 
     def are_the_urls(self, site: str, known: int) -> bool:
-        """Have enough of *known* leases that serve *site* refused it?"""
-        good = sum(site in lease.serves for lease in self._leases.values())
+        """Have enough of *known* leases that serve *site*, or did, refused it?"""
+        good = sum(lease.has_served(site) for lease in self._leases.values())
         return self._tries >= WITNESSES and good >= max(1, min(WITNESSES, known))
 
     def acquit(self, site: str, url: str) -> None:
@@ -85,6 +90,9 @@ class Bench(Protocol):
 
     def is_of_use(self, lease: Lease) -> bool:
         """Is there anything that this process could do with the lease?"""
+
+    def has_untried(self, site: str) -> bool:
+        """Is there a request to *site* at hand that was not refused yet?"""
 
     def count(self, what: str) -> None:
         """Count an event."""
@@ -146,8 +154,9 @@ class Blame:
     def _refused(self, use: Use, url: str, refusals: Refusals | None) -> Sentence:
         lease, site = use.lease, use.site
         if refusals is not None:
-            refusals.add(lease)
-            if refusals.are_the_urls(site, self._bench.known):
+            refusals.add(lease, site)
+            may_be_known = refusals.is_proved or not self._bench.has_untried(site)
+            if may_be_known and refusals.are_the_urls(site, self._bench.known):
                 refusals.acquit(site, url)
                 return "rejected"
         suspected = lease.suspects.get(site)

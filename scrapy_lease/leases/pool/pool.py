@@ -78,6 +78,10 @@ class Pool:
         """
         self._turns.before_report, self._stock.on_gone = register, ask
 
+    def watched_by(self, untried: Callable[[str], bool]) -> None:
+        """Name who knows of a site whether a request that waits outside was not refused there yet."""
+        self._stock.untried = untried
+
     def start(self) -> None:
         """Begin to make turns, on the running loop; the session is open."""
         self._turns.start()

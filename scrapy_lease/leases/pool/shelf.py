@@ -32,11 +32,13 @@ class Rest:
 class Past:
     """What this process knows of an identity, over all its leases of it.
 
-    :param serves: sites that it has served.
+    :param serves: sites that it has served since they refused it last.
+    :param served: sites that it had served before they refused it.
     :param suspects: site -> URL that was refused last there, with nothing served since.
     """
 
     serves: set[str]
+    served: set[str]
     suspects: dict[str, str]
 
 
@@ -48,8 +50,8 @@ class Lease:
     """
 
     __slots__ = (
-        "body", "exit", "farewell", "fence", "id", "idle_since", "is_held", "keys", "probes", "rests", "serves",
-        "session", "sites", "strikes", "suspects", "until", "used", "uses",
+        "body", "exit", "farewell", "fence", "id", "idle_since", "is_held", "keys", "probes", "rests", "served",
+        "serves", "session", "sites", "strikes", "suspects", "until", "used", "uses",
     )  # fmt: skip
 
     def __init__(self, granted: Granted, past: Past, session: Session, asked: float) -> None:
@@ -61,6 +63,7 @@ class Lease:
         self.strikes = granted.strikes
         self.rests = {site: Rest(asked + rest.left / 1000, rest.strikes) for site, rest in granted.rests.items()}
         self.serves = past.serves
+        self.served = past.served
         self.suspects = past.suspects
         self.session = session
         #: Is it leased to this process, as far as it knows?
@@ -86,6 +89,16 @@ class Lease:
     def life_left(self) -> float | None:
         """Seconds until its provider takes it back; None: it never does."""
         return None if self.until is None else self.until - boot_time()
+
+    def has_served(self, site: str) -> bool:
+        """Did it ever serve the site, as far as this process remembers?"""
+        return site in self.serves or site in self.served
+
+    def refused(self, site: str) -> None:
+        """The site has refused it; it serves the site again with the next page that it gets."""
+        if site in self.serves:
+            self.serves.discard(site)
+            self.served.add(site)
 
     def may_serve(self, site: str) -> bool:
         """Does it not rest for *site*, and is no probe of it under way there?"""
@@ -271,10 +284,11 @@ class Shelf:
             lease.keys.add(key)
 
     def _past(self, id_: str) -> Past:
-        past = self._pasts.pop(id_, None) or Past(set(), {})
+        past = self._pasts.pop(id_, None) or Past(set(), set(), {})
         self._pasts[id_] = past
         while len(self._pasts) > REMEMBERED:
             del self._pasts[next(iter(self._pasts))]
-        if len(past.serves) > SITES_REMEMBERED:
-            past.serves.clear()
+        for sites in (past.serves, past.served):
+            if len(sites) > SITES_REMEMBERED:
+                sites.clear()
         return past

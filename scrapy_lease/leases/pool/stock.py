@@ -72,6 +72,8 @@ class Stock:
         self.is_closed = False
         #: Called when a resource has left the pool for good by a word of this process.
         self.on_gone: Callable[[], None] = lambda: None
+        #: Tells of a site whether a request that waits outside was not refused there yet.
+        self.untried: Callable[[str], bool] = lambda site: False
         self._options = options
         self._session = session
         self._line = line
@@ -159,6 +161,10 @@ class Stock:
         """Is there a site that this process has to do with and the lease may serve?"""
         sites = self._used_sites() | {waiter.site for waiter in self._line} | self._demand().keys()
         return any(lease.may_serve(site) for site in sites)
+
+    def has_untried(self, site: str) -> bool:
+        """Is there a request to *site* at hand that was not refused yet?"""
+        return self.untried(site) or any(waiter.site == site and not waiter.avoid for waiter in self._line)
 
     # for the turns
 
@@ -280,7 +286,7 @@ class Stock:
         if lease is not None:
             self._end_now(lease)
         elif not any(word.id == id_ for word in self.turns.outbox):
-            stray = Lease(_Stray(id_), Past(set(), {}), self._session, boot_time())
+            stray = Lease(_Stray(id_), Past(set(), set(), {}), self._session, boot_time())
             stray.is_held = False
             self.turns.outbox.append(Word(stray, "back", (0,)))
             self.turns.nudge()
