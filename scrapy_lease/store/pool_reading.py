@@ -22,7 +22,7 @@ _EXIT, _FENCE, _HOLDER = 19, 16, 29
 _SETS = {"free": "free", "spotted": "free", "resting": "resting"}
 
 _rests = msgspec.msgpack.Decoder(dict[str, tuple[int, int]]).decode
-_numbers = msgspec.msgpack.Decoder(tuple[float, ...]).decode
+_values = msgspec.msgpack.Decoder(tuple[Any, ...]).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +207,7 @@ async def picture_of(tools: Tools, pool: PoolKeys, now: Instant) -> PoolPicture:
     )
     free, spotted, resting, behind = counts
     paused = {
-        site.decode(): max(0.0, _numbers(packed)[0] - now.lease) / 1000
+        site.decode(): max(0.0, _values(packed)[0] - now.lease) / 1000
         for site, packed in zip(sites[::2], sites[1::2], strict=True)
     }
     return PoolPicture(
@@ -219,7 +219,7 @@ async def picture_of(tools: Tools, pool: PoolKeys, now: Instant) -> PoolPicture:
 
 def _waits(waiting: Sequence[bytes], asks: Sequence[bytes], now: Instant) -> dict[str, tuple[float, int]]:
     """Return for each session that waits since when it does, in s, and for how many."""
-    wants = {sid: int(_numbers(packed)[2]) for sid, packed in zip(asks[::2], asks[1::2], strict=True)}
+    wants = {sid: int(_values(packed)[2]) for sid, packed in zip(asks[::2], asks[1::2], strict=True)}
     return {
         sid.decode(): (max(0.0, now.lease - float(since)) / 1000, wants.get(sid, 0))
         for sid, since in zip(waiting[::2], waiting[1::2], strict=True)

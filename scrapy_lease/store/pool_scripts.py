@@ -133,7 +133,8 @@ class PoolStanding:
 class Take:
     """Reply of :meth:`PoolScripts.take`.
 
-    :param pauses: for each site asked for, ms for which it is paused.
+    :param pauses: for each site asked for, ms for which it is paused, or after which to ask again while another session
+        sees whether it still has to be.
     :param recalled: ids that the session holds and is to give back at once, or does not hold any more.
     """
 

@@ -14,7 +14,7 @@ from tests.helpers.fleet import Fleet, until
 from tests.helpers.spiders import crawl
 
 LONG = os.environ.get("SCRAPY_LEASE_TEST_LONG") == "1"
-NUMBER = 200_000 if LONG else 20_000
+NUMBER = 200_000 if LONG else 8_000
 WINDOW = 32
 
 #: Reads start() to its end, looks around for a while, says what it took and leaves.

@@ -95,6 +95,13 @@ class PoolBed(Bed):
         self.client.hset(self.pool.key("resources"), str(name), bytes(record))
         self.client.zadd(self.pool.key("expiries"), {str(name): wall() - 1})
 
+    def age(self, milliseconds: int) -> None:
+        """Let time pass, by which all leases are older on the wall clock too."""
+        self.pass_time(milliseconds)
+        key = self.pool.key("leases")
+        for id_, lease in self.client.hgetall(key).items():
+            self.client.hset(key, id_, lease[:16] + b"%013d" % (int(lease[16:29]) - milliseconds) + lease[29:])
+
     def dump(self) -> dict[bytes, Any]:
         """Everything in the store but clocks, events, and when somebody last looked whether sessions live."""
         left_out = {self.pool.key(part).encode() for part in ("events", "members")}

@@ -8,14 +8,15 @@ import pytest
 
 from scrapy_lease.store.pool_scripts import Lease
 from tests.lua.bed import TTL
-from tests.lua.pool_bed import HOUR, Member, PoolBed, ids
+from tests.lua.pool_bed import HOUR, PoolBed, ids
 
 
 class Node:
     """A node that always wants more, gives back what it is asked for, and calls as often as a waiter must."""
 
-    def __init__(self, member: Member, want: int) -> None:
-        self.member = member
+    def __init__(self, bed: PoolBed, sid: str, want: int) -> None:
+        self.bed = bed
+        self.member = bed.member(sid, ttl=10 * HOUR)
         self.want = want
         self.leases: list[Lease] = []
         self.served = 0
@@ -23,6 +24,8 @@ class Node:
     def turn(self) -> None:
         """One call, and what it asks for."""
         take = self.member.take(("", self.want - len(self.leases)))
+        if take.standing.expired:
+            self.bed.recover(take.standing.expired)
         self.leases += take.leases
         self.served += len(self.leases)
         for _ in range(take.standing.yields):
@@ -122,14 +125,9 @@ def test_what_is_left_over_goes_round(bed: PoolBed) -> None:
 def test_leases_rotate(bed: PoolBed, resources: int, sessions: int) -> None:
     """With fewer resources than sessions each has its turn, and about as much of them as the others."""
     bed.add(*range(resources))
-    nodes = [Node(bed.member(f"s{number:02}", ttl=10 * HOUR), resources) for number in range(sessions)]
-    bed.client.hset(bed.scope.namespace.clock, "ttl_max", TTL)
-    tenure = bed.pool.key("leases")
+    nodes = [Node(bed, f"s{number:02}", resources) for number in range(sessions)]
     for _ in range(12 * sessions):
-        bed.pass_time(1000)
-        # A lease is a second older by the wall clock, too.
-        for id_, lease in bed.client.hgetall(tenure).items():
-            bed.client.hset(tenure, id_, lease[:16] + b"%013d" % (int(lease[16:29]) - 1000) + lease[29:])
+        bed.age(1000)
         for node in nodes:
             node.turn()
     served = Counter({node.member.sid: node.served for node in nodes})
@@ -140,11 +138,71 @@ def test_leases_rotate(bed: PoolBed, resources: int, sessions: int) -> None:
 def test_the_starving_are_served(bed: PoolBed) -> None:
     """Twelve sessions, of which eight come when all is taken: within a few rounds each has a lease."""
     bed.add(*range(24))
-    early = [Node(bed.member(f"e{number}", ttl=10 * HOUR), 6) for number in range(4)]
+    early = [Node(bed, f"e{number}", 6) for number in range(4)]
     for node in early:
         node.turn()
-    late = [Node(bed.member(f"l{number}", ttl=10 * HOUR), 6) for number in range(8)]
+    late = [Node(bed, f"l{number}", 6) for number in range(8)]
     for _ in range(3):
         for node in (*early, *late):
             node.turn()
     assert {len(node.leases) for node in (*early, *late)} == {2}
+
+
+def test_a_delay_that_ends_is_for_the_longest_waiter(bed: PoolBed) -> None:
+    """What is given back for later is kept, when its time has come, for who has waited longest: whoever calls first."""
+    holder, waiter = bed.member("a"), bed.member("b")
+    bed.add("p1")
+    (lease,) = holder.get()
+    assert waiter.get() == ()
+    holder.say(lease, "back", 2000)
+    assert waiter.get() == holder.get() == ()
+    bed.pass_time(2000)
+    assert holder.get() == ()
+    assert ids(waiter.get()) == ["p1"]
+
+
+def test_what_is_kept_is_of_use(bed: PoolBed) -> None:
+    """What rests for a site is not what is kept for who waits for that site: others cannot take the rest instead."""
+    holder, first, second = bed.member("a"), bed.member("b"), bed.member("c")
+    bed.add("p1", "p2", "p3")
+    leases = {lease.id: lease for lease in holder.get(3)}
+    holder.say(leases["p1"], "ban", "shop")
+    holder.say(leases["p2"], "ban", "news")
+    assert first.get(1, "shop") == second.get(1, "shop") == ()
+    holder.back(leases["p1"], leases["p2"])
+    assert second.get(1, "shop") == ()
+    assert ids(first.get(1, "shop")) == ["p2"]
+    assert second.get(1, "shop") == ()
+    assert ids(second.get(1, "news")) == ["p1"]
+
+
+def test_what_is_free_later_is_no_share(bed: PoolBed) -> None:
+    """Leases rotate when fewer can be handed out now than there are sessions, whatever comes free in an hour."""
+    holder, waiter = bed.member("a"), bed.member("b")
+    bed.add("p1", "p2")
+    first, second = holder.get(2)
+    holder.say(first, "back", HOUR)
+    assert waiter.get() == ()
+    bed.age(1000)
+    assert holder.take().standing.yields == 1
+    holder.back(second)
+    assert ids(waiter.get()) == [second.id]
+
+
+def test_what_a_dead_session_held_is_shared(bed: PoolBed) -> None:
+    """A process dies with more than its share: once its time to live is over, whoever waits is served."""
+    bed.add(*range(4))
+    dying = Node(bed, "dead", 3)
+    bed.run(bed.scripts.open("dead", ttl=TTL, config="c", fresh=True, info={}))
+    dying.turn()
+    nodes = [Node(bed, f"s{number}", 1) for number in range(3)]
+    for _ in range(3):
+        for node in nodes:
+            node.turn()
+    assert sorted(len(node.leases) for node in nodes) == [0, 0, 1]
+    bed.pass_time(TTL)
+    for _ in range(3):
+        bed.age(1000)
+        for node in nodes:
+            node.turn()
+    assert [len(node.leases) for node in nodes] == [1, 1, 1]

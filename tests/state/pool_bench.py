@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import time
 from collections.abc import Coroutine, Sequence
@@ -10,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import pytest
-import redis
 
 from scrapy_lease.exceptions import SessionLost, StoreRefused
 from scrapy_lease.store.keys import PoolKeys
@@ -19,10 +17,12 @@ from scrapy_lease.store.pool_scripts import Lease, PoolScripts, Resource, Take, 
 from scrapy_lease.store.scripts import Scripts
 from tests.state.pool_model import PoolModel
 from tests.state.pool_store import PoolContents
+from tests.state.pool_wire import HOUR, Wire, run
 from tests.state.store import Snapshot, Store
 
 T = TypeVar("T")
-HOUR = 3_600_000
+#: An expiry that has passed, whatever the clock shows.
+LONG_AGO = 1
 
 
 class Older(Exception):
@@ -41,69 +41,90 @@ class Past:
 class PoolBench:
     """See the module's docstring."""
 
-    runner: asyncio.Runner
+    wire: Wire
     scripts: Scripts
-    client: redis.Redis
     store: Store
     keys: PoolKeys
     model: PoolModel = field(default_factory=PoolModel)
+    #: All sessions there ever were.
     sids: list[str] = field(default_factory=list)
     fences: dict[str, int] = field(default_factory=dict)
     server: int = 0
+    _contents: PoolContents | None = None
 
     def __post_init__(self) -> None:
         self.outside = PoolScripts(self.scripts.channel, self.keys)
         self.later = int(time.time() * 1000) + HOUR
+        self._be_server(0)
 
     def run(self, call: Coroutine[Any, Any, T]) -> T:
         """Make a call while the lease clock stands still."""
-        self.store.lock_wall()
-        self.model.wall = int(time.time() * 1000)
+        self._contents = None
         try:
-            return self.runner.run(call)
+            return run(call)
         except StoreRefused as error:
             if "is older than" in str(error):
                 raise Older from None
             raise
 
+    def write(self, *commands: tuple[bytes | str | int, ...]) -> None:
+        """Change keys without a script."""
+        self._contents = None
+        self.wire.make(*commands)
+
     def read(self) -> PoolContents:
         """What the keys hold now."""
-        return PoolContents.read(self.client, self.keys, self.sids)
+        if self._contents is None:
+            self._contents = PoolContents.read(self.wire, self.keys)
+        return self._contents
 
     # time and servers
 
     def pass_time(self, milliseconds: int) -> None:
-        self.store.pass_time(milliseconds)
+        self.write(("HINCRBY", self.keys.namespace.clock, "now", milliseconds))
         self.model.now += milliseconds
 
     def step_clock(self) -> None:
         """Step the server's clock an hour forward: the lease clock takes a second of it."""
-        self.store.step_wall()
+        self.wire.step = HOUR
         self.model.now += 1000
-        self.runner.run(self.scripts.start("nobody", "leave", "one"))
+        self.run(self.scripts.start("nobody", "leave", "one"))
 
     def save(self) -> Past:
         return Past(self.store.save(), copy.deepcopy(self.model))
 
     def restart(self, past: Past | None = None) -> None:
         """Be another server, which has everything, or what there was at *past*."""
-        self.server += 1
-        channel = self.scripts.channel
-        if channel.server is None:
-            self.run(self.scripts.start("nobody", "leave", "one"))
-        assert channel.server is not None
-        channel.server = replace(channel.server, run_id=f"server-{self.server}")
+        self._be_server(self.server + 1)
         if past is not None:
+            self._contents = None
             self.store.lose_since(past.keys)
             self.model = copy.deepcopy(past.model)
+
+    def _be_server(self, number: int) -> None:
+        self.server = number
+        self.wire.server = replace(self.wire.server, run_id=f"server-{number}")
+
+    def age_leases(self, milliseconds: int) -> None:
+        """Let all leases be older by the wall clock, which tells how long one has been held."""
+        leases = self.read().parts["leases"]
+        aged = [(name, lease[:16] + b"%013d" % (int(lease[16:29]) - milliseconds) + lease[29:])
+                for name, lease in leases.items()]  # fmt: skip
+        if aged:
+            self.write(("HSET", self.keys.key("leases"), *(part for pair in aged for part in pair)))
 
     # sessions
 
     def open(self, ttl: int) -> str:
         self.sids.append(f"s{len(self.sids):03d}")
         self.run(self.scripts.open(self.sids[-1], ttl=ttl, config="c", fresh=True, info={"node": "n"}))
+        self.model.sessions.add(self.sids[-1])
         self.model.ttl_max = max(self.model.ttl_max, ttl)
         return self.sids[-1]
+
+    def die(self, sid: str) -> None:
+        """The deadline of a session has passed."""
+        self.write(("ZADD", self.keys.namespace.sessions, "XX", "LT", self.model.now, sid))
 
     # what a session does
 
@@ -112,7 +133,7 @@ class PoolBench:
             return "".join(self.model.register(each.id, each.expiry, each.exit) for each in resources)
 
         call = self.outside.register(sid, n, resources)
-        if sid and not self.client.exists(self.keys.namespace.session(sid)):
+        if sid and sid not in self.model.sessions:
             with pytest.raises(SessionLost):
                 self.run(call)
             raise SessionLost(sid)
@@ -124,10 +145,9 @@ class PoolBench:
         )
 
     def _numbered(self, sid: str, verb: str, n: int, foretell: Any, call: Coroutine[Any, Any, str]) -> str:
-        self.model.wall = int(time.time() * 1000)
         known = self.model.replay(sid, verb, n) if sid else None
         expected = foretell() if known is None else known
-        if known is None and self.client.exists(self.keys.namespace.session(sid)):
+        if known is None and sid in self.model.sessions:
             self.model.numbered[sid, verb] = n, expected
         try:
             reply = self.run(call)
@@ -139,11 +159,11 @@ class PoolBench:
 
     def take(self, scripts: PoolScripts, sid: str, n: int, asks: Sequence[tuple[str, int]]) -> Take:
         """Raises as the script's method does, and Older."""
-        before = self.read()
+        before = self.read() if asks else None
         try:
             take = self.run(scripts.take(sid, n, asks))
         except SessionLost:
-            assert not before.is_live(sid)
+            assert not self.read().is_live(sid)
             raise
         except GenerationChanged:
             raise
@@ -157,7 +177,9 @@ class PoolBench:
             still = [(name, fence) for name, fence in known if self._is_held(name, sid, fence)]
             assert [(lease.id, lease.fence) for lease in take.leases] == still
             return take
-        self._check_grants(take, sid, asks, before)
+        self._check_grants(take, sid, asks)
+        if before is not None:
+            self._check_all_is_used(take, sid, asks, before)
         self.model.numbered[sid, "take"] = n, [(lease.id, lease.fence) for lease in take.leases]
         return take
 
@@ -165,7 +187,7 @@ class PoolBench:
         known = self.model.known.get(name)
         return known is not None and known.belongs(sid, fence)
 
-    def _check_grants(self, take: Take, sid: str, asks: Sequence[tuple[str, int]], before: PoolContents) -> None:
+    def _check_grants(self, take: Take, sid: str, asks: Sequence[tuple[str, int]]) -> None:
         assert not (take.standing.grace and take.leases), "a new server granted within its grace"
         left = list(take.leases)
         for (site, want), pause in zip(asks, take.pauses, strict=True):
@@ -176,6 +198,8 @@ class PoolBench:
         assert not left, "a lease for no site that was asked for"
         for lease in take.leases:
             self._grant(lease, sid)
+
+    def _check_all_is_used(self, take: Take, sid: str, asks: Sequence[tuple[str, int]], before: PoolContents) -> None:
         others = before.parts["waiting"].keys() - {sid}
         if not others and not take.standing.grace and len(asks) == 1 and asks[0][0] not in self.model.sites:
             site, want = asks[0]
@@ -243,14 +267,14 @@ class PoolBench:
         assert left == 0, f"{ended} ended, and {left} left of a few"
 
     def change(self, verb: str, name: str) -> None:
-        self.model.wall = int(time.time() * 1000)
         expected = self.model.change(verb, name)
         assert self.run(self.outside.change(verb, [name])) == expected
 
     def expire(self, name: str) -> None:
         """The provider's time of a resource is over."""
-        moment = int(time.time() * 1000) - 1
-        record: bytes = self.client.hget(self.keys.key("resources"), name)
-        self.client.hset(self.keys.key("resources"), name, record[:3] + b"%013d" % moment + record[16:])
-        self.client.zadd(self.keys.key("expiries"), {name: moment})
-        self.model.known[name].expiry = moment
+        record: bytes = self.read().parts["resources"][name]
+        self.write(
+            ("HSET", self.keys.key("resources"), name, record[:3] + b"%013d" % LONG_AGO + record[16:]),
+            ("ZADD", self.keys.key("expiries"), LONG_AGO, name),
+        )
+        self.model.known[name].expiry = LONG_AGO

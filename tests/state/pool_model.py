@@ -6,6 +6,7 @@ leaves to the store and only judges; all else it foretells.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -29,6 +30,11 @@ class Known:
     due: int = 0
     rests: dict[str, tuple[int, int]] = field(default_factory=dict)
 
+    @property
+    def is_in_use(self) -> bool:
+        """May somebody use it: its holder, or one that may not have heard that an operator freed it?"""
+        return self.state == "leased" or (self.state == "resting" and self.strikes == 0)
+
     def belongs(self, sid: str, fence: int) -> bool:
         """Has this session leased it under this fence?"""
         return self.state == "leased" and (self.sid, self.fence) == (sid, fence)
@@ -41,11 +47,13 @@ def rest(strikes: int, backoff: Backoff) -> int:
 
 @dataclass(slots=True)
 class PoolModel:
-    """One pool. *wall*: the wall clock; *ttl_max*: the longest time to live of any session."""
+    """One pool. *wall*: the wall clock at its begin; *ttl_max*: the longest time to live of any session."""
 
     now: int = 0
-    wall: int = 0
+    wall: int = field(default_factory=lambda: int(time.time() * 1000))
     ttl_max: int = 0
+    #: Sessions that the server knows, over or not.
+    sessions: set[str] = field(default_factory=set)
     known: dict[str, Known] = field(default_factory=dict)
     sites: dict[str, tuple[int, int]] = field(default_factory=dict)
     #: (session, verb) -> number and reply of the last call.
@@ -59,16 +67,20 @@ class PoolModel:
     def has_expired(self, known: Known) -> bool:
         return 0 < known.expiry <= self.wall
 
+    def serves(self, name: str, site: str) -> bool:
+        """May a resource be used, or probed, there?"""
+        return self.known[name].rests.get(site, (0, 0))[0] <= self.now
+
     def held(self, sid: str) -> set[str]:
         return {name for name, known in self.known.items() if known.state == "leased" and known.sid == sid}
 
     def clear_away(self) -> None:
         """What any take does first."""
         for name, known in list(self.known.items()):
-            if self.has_expired(known) and known.state != "leased":
+            if self.has_expired(known) and not known.is_in_use:
                 del self.known[name]
             elif known.state == "resting" and known.due <= self.now:
-                known.state = "play"
+                self.end(name)
 
     def end(self, name: str, state: str = "play", due: int = 0) -> None:
         """The lease of a resource is over."""
@@ -86,7 +98,7 @@ class PoolModel:
             self.known[name] = Known(expiry, exit)
             return "+"
         known.expiry = expiry
-        if known.state != "leased" and known.exit != exit:
+        if not known.is_in_use:
             known.exit = exit
         return "x" if known.flag == "x" else "="
 
@@ -141,21 +153,22 @@ class PoolModel:
             if known.flag in (flag, "x"):
                 return "="
             known.flag = flag
-            if known.state != "leased":
+            if not known.is_in_use:
                 known.state = "aside"
         elif verb == "undrain":
             if known.flag == " ":
                 return "="
             known.flag = " "
-            if known.state != "leased":
+            if not known.is_in_use:
                 self.end(name)
         else:
             self._free(name, known)
         return "+"
 
     def _free(self, name: str, known: Known) -> None:
+        was_in_use = known.is_in_use
         known.rests, known.strikes, known.flag = {}, 0, " "
         if known.state == "leased":
-            self.end(name, "resting", self.now + self.ttl_max)
-        else:
+            known.state, known.sid, known.fence, known.due = "resting", "", 0, self.now + self.ttl_max
+        elif not was_in_use:
             self.end(name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,6 +38,8 @@ class PoolNode:
     #: What it registered since the moment that a server may be thrown back to.
     registered: list[Resource] = field(default_factory=list)
     yields: int = 0
+    #: What it is to give back at once, or has lost.
+    recalled: dict[str, int] = field(default_factory=dict)
     _scripts: PoolScripts | None = None
     _numbers: dict[str, int] = field(default_factory=dict)
     _server: int = 0
@@ -80,12 +82,25 @@ class PoolNode:
             raise AssertionError("a session that had reported is asked to") from None
 
     def settle(self, verdicts: Sequence[Verdict], lost: bool) -> None:
-        """Say what became of holds; those given back it does not use any more, answered or not."""
+        """Say what became of holds; those given back it does not use any more, answered or not.
+
+        What was recalled is given back, with the next word that the node has to say.
+        """
         if "settle" not in self.unanswered:
+            recalled = [Verdict(name, fence, "back") for name, fence in self.recalled.items()]
+            verdicts, self.recalled = [*recalled, *verdicts], {}
             for verdict in verdicts:
                 if verdict.verb not in STAYS and self.holds.get(verdict.id) == verdict.fence:
                     del self.holds[verdict.id]
         self._call("settle", (verdicts,), lost)
+
+    def give_back(self, names: Iterable[str]) -> None:
+        """Give back *names*, and what the pool asks for: those it recalls, and as many others as it says."""
+        names = list(names)
+        names += [name for name in self.holds if name not in names][: self.yields]
+        self.yields = 0
+        if names or self.recalled:
+            self.settle([Verdict(name, self.holds[name], "back") for name in names], False)
 
     def register(self, resources: Sequence[Resource], lost: bool) -> None:
         try:
@@ -133,7 +148,7 @@ class PoolNode:
             case "take":
                 self.holds.update({lease.id: lease.fence for lease in reply.leases})
                 for name in reply.recalled:
-                    self.holds.pop(name, None)
+                    self.recalled[name] = self.holds.pop(name, self.recalled.get(name, 0))
                 self.yields = reply.standing.yields
             case "settle":
                 for verdict, answer in zip(call.work[0], reply, strict=True):

@@ -7,11 +7,23 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-import redis
 
 from scrapy_lease.store.keys import POOL_PARTS, PoolKeys
+from tests.state.pool_wire import Wire
 
-_ZSETS = {"free", "spotted", "resting", "behind", "expiries", "benched", "members", "waiting", "recalls"}
+#: Returns each key with its type and its value; what is sorted with scores.
+_READ = """
+local readers = {hash = {'HGETALL'}, set = {'SMEMBERS'}, zset = {'ZRANGE', 0, -1, 'WITHSCORES'}}
+local found = {}
+for _, key in ipairs(redis.call('KEYS', '*')) do
+  local kind = redis.call('TYPE', key).ok
+  local reader = readers[kind]
+  if reader and not string.find(key, ':session:', 1, true) then
+    found[#found + 1] = {key, kind, redis.call(reader[1], key, unpack(reader, 2))}
+  end
+end
+return found
+"""
 _marks = msgspec.msgpack.Decoder(dict[str, tuple[int, int]])
 
 
@@ -23,25 +35,19 @@ class PoolContents:
     parts: dict[str, dict[str, Any]]
     held: dict[str, set[str]]
     deadlines: dict[str, float]
+    #: Until when a new server grants nothing.
+    grace: int
 
     @classmethod
-    def read(cls, client: redis.Redis, keys: PoolKeys, sids: list[str]) -> PoolContents:
-        """Read all; *sids*: all sessions there ever were."""
-        names = [part for part in POOL_PARTS if part != "events"]
-        with client.pipeline() as pipe:
-            pipe.hget(keys.namespace.clock, "now").zrange(keys.namespace.sessions, 0, -1, withscores=True)
-            for name in names:
-                if name in _ZSETS:
-                    pipe.zrange(keys.key(name), 0, -1, withscores=True)
-                else:
-                    pipe.hgetall(keys.key(name))
-            for sid in sids:
-                pipe.smembers(keys.held(sid))
-            now, sessions, *replies = pipe.execute()
-        rows = {name: dict(reply) for name, reply in zip(names, replies, strict=False)}
-        parts = {name: {key.decode(): value for key, value in row.items()} for name, row in rows.items()}
-        held = dict(zip(sids, ({name.decode() for name in ids} for ids in replies[len(names) :]), strict=True))
-        return cls(int(now or 0), parts, held, {sid.decode(): deadline for sid, deadline in sessions})
+    def read(cls, wire: Wire, keys: PoolKeys) -> PoolContents:
+        """Read all of a server that has nothing else."""
+        (found,) = wire.make(("EVAL", _READ, 0))
+        values = {key.decode(): _decoded(kind, value) for key, kind, value in found}
+        space, sessions = keys.namespace, keys.held("")
+        parts = {part: values.get(keys.key(part), {}) for part in POOL_PARTS if part != "events"}
+        held = {key.removeprefix(sessions): set(ids) for key, ids in values.items() if key.startswith(sessions)}
+        return cls(int(values.get(space.clock, {}).get("now", 0)), parts, held, values.get(space.sessions, {}),
+                   int(values.get(space.clock, {}).get("grace", 0)))  # fmt: skip
 
     def is_live(self, sid: str) -> bool:
         return self.deadlines.get(sid, 0) > self.now
@@ -70,7 +76,7 @@ class PoolContents:
             assert parts[part].keys() <= resources.keys(), f"{part} has what is gone"
         self._check_exits()
         for name in parts["leases"]:
-            assert name in self.held[self.holder(name)[0]], "a lease that its session's set does not have"
+            assert name in self.held.get(self.holder(name)[0], ()), "a lease that its session's set does not have"
         for sid, names in self.held.items():
             recalled = {member.partition("\0")[2] for member in parts["recalls"] if member.startswith(f"{sid}\0")}
             own = {name for name in parts["leases"] if self.holder(name)[0] == sid}
@@ -86,7 +92,8 @@ class PoolContents:
         assert parts["waiting"].keys() == parts["asks"].keys() <= parts["members"].keys()
         for name, record in resources.items():
             expiry = int(record[3:16])
-            assert parts["expiries"].get(name, 0) in ((expiry, 0) if name in parts["leases"] else (expiry,))
+            is_in_use = name in parts["leases"] or name in parts["resting"]
+            assert parts["expiries"].get(name, 0) in ((expiry, 0) if is_in_use else (expiry,))
 
     def _check_exits(self) -> None:
         parts = self.parts
@@ -102,3 +109,10 @@ class PoolContents:
             exit, _, name = member.partition("\0")
             assert exit in parts["exits"], f"{name} stands behind an exit that is free"
             assert self.exit_of(name) == exit
+
+
+def _decoded(kind: bytes, value: list[bytes]) -> Any:
+    if kind == b"set":
+        return {name.decode() for name in value}
+    pairs = zip(value[::2], value[1::2], strict=True)
+    return {key.decode(): float(data) if kind == b"zset" else data for key, data in pairs}

@@ -12,7 +12,7 @@ TIMEOUT = 3600 if IS_LONG else 300
 
 settings.register_profile(
     "ci",
-    max_examples=3000 if IS_LONG else 150,
+    max_examples=3000 if IS_LONG else 100,
     stateful_step_count=80 if IS_LONG else 50,
     deadline=None,
     derandomize=False,

@@ -8,35 +8,25 @@ whoever waits is served.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, deque
 from typing import Any
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from scrapy_lease.exceptions import SessionLost
-from scrapy_lease.store.client import Channel
 from scrapy_lease.store.keys import Namespace
 from scrapy_lease.store.messages import GenerationChanged
 from scrapy_lease.store.pool_scripts import Backoff, Resource, Verdict
 from scrapy_lease.store.scripts import Scripts
-from scrapy_lease.store.server import StoreStats
 from tests.helpers.servers import Server
 from tests.state.pool_bench import Older, Past, PoolBench
 from tests.state.pool_nodes import PoolNode
 from tests.state.pool_store import PoolContents
+from tests.state.pool_wire import Wire
 from tests.state.profiles import PROFILE, TIMEOUT
 from tests.state.store import Store
 
@@ -47,6 +37,10 @@ SITES = ("a", "b", "c", "d")
 TTLS = (2000, 5000, 60000)
 BACKOFF = Backoff(3000, 20_000)
 
+WHOSE = ("own", "own", "own", "earlier", "anybody's")
+
+#: One of so many as there are at that moment: what is drawn must not depend on what the store did.
+picks = st.integers(0, 59)
 nodes = st.integers(0, NODES - 1)
 is_lost = st.sampled_from((False, False, False, True))
 names = st.sampled_from(NAMES)
@@ -62,16 +56,15 @@ verbs = st.one_of(
 class Pools(RuleBasedStateMachine):
     """Some nodes of one pool on one server."""
 
-    runner: asyncio.Runner
     scripts: Scripts
     store: Store
-    client: Any
+    wire: Wire
 
     def __init__(self) -> None:
         super().__init__()
         self.store.clear()
-        keys = self.scripts.scope.namespace.pool("proxy", "default")
-        self.bench = PoolBench(self.runner, self.scripts, self.client, self.store, keys)
+        pool = self.scripts.scope.namespace.pool("proxy", "default")
+        self.bench = PoolBench(self.wire, self.scripts, self.store, pool)
         self.nodes = [PoolNode(self.bench) for _ in range(NODES)]
         self.granted: list[tuple[str, int]] = []
         self.past: Past | None = None
@@ -91,9 +84,9 @@ class Pools(RuleBasedStateMachine):
             for name in chosen
         ]  # fmt: skip
 
-    @initialize()
-    def begin(self) -> None:
-        self.bench.register("", 0, self.resources(list(NAMES), False))
+    @initialize(chosen=st.lists(names, min_size=1, max_size=7))
+    def begin(self, chosen: list[str]) -> None:
+        self.bench.register("", 0, self.resources(chosen, False))
 
     @rule(chosen=st.lists(names, min_size=1, max_size=7), moves=st.sampled_from((False, False, True)))
     def refill_from_outside(self, chosen: list[str], moves: bool) -> None:
@@ -109,14 +102,22 @@ class Pools(RuleBasedStateMachine):
         node.take(wants, lost)
         self.granted.extend(hold for hold in node.holds.items() if hold not in self.granted)
 
-    @precondition(lambda self: self.granted)
-    @rule(number=nodes, data=st.data(), lost=is_lost)
-    def settle(self, number: int, data: st.DataObject, lost: bool) -> None:
+    @rule(
+        number=nodes,
+        rows=st.lists(st.tuples(st.sampled_from(WHOSE), picks, verbs), min_size=1, max_size=4),
+        lost=is_lost,
+    )
+    def settle(self, number: int, rows: list[tuple[str, int, Any]], lost: bool) -> None:
+        """A node speaks of what it holds, of an earlier lease of that, or of what anybody ever had."""
         node = self.node(number)
         own = list(node.holds.items())
-        holds = st.one_of(*([st.sampled_from(own)] * 3 if own else []), st.sampled_from(self.granted))
-        rows = data.draw(st.lists(st.tuples(holds, verbs), min_size=1, max_size=4))
-        node.settle([Verdict(name, fence, verb, args) for (name, fence), (verb, args) in rows], lost)
+        earlier = [hold for hold in self.granted if hold[0] in node.holds and hold not in own]
+        verdicts = []
+        for whose, pick, (verb, args) in rows:
+            if holds := {"own": own, "earlier": earlier}.get(whose) or self.granted:
+                verdicts.append(Verdict(*holds[-1 - pick % len(holds)], verb, args))
+        if verdicts:
+            node.settle(verdicts, lost)
 
     @rule(number=nodes, ttl=st.sampled_from(TTLS))
     def beat(self, number: int, ttl: int) -> None:
@@ -129,19 +130,19 @@ class Pools(RuleBasedStateMachine):
             self.bench.run(self.scripts.close(self.node(number).sid))
         self.nodes[number] = PoolNode(self.bench)
 
-    @precondition(lambda self: self.bench.sids)
-    @rule(data=st.data())
-    def reclaim(self, data: st.DataObject) -> None:
-        self.bench.reclaim(data.draw(st.sampled_from(self.bench.sids)))
+    @rule(pick=picks)
+    def reclaim(self, pick: int) -> None:
+        if sids := self.bench.sids:
+            self.bench.reclaim(sids[-1 - pick % len(sids)])
 
     @rule(verb=st.sampled_from(("drain", "undrain", "revoke", "free")), name=names)
     def operate(self, verb: str, name: str) -> None:
         self.bench.change(verb, name)
 
-    @precondition(lambda self: self.bench.model.known)
-    @rule(data=st.data())
-    def expire(self, data: st.DataObject) -> None:
-        self.bench.expire(data.draw(st.sampled_from(sorted(self.bench.model.known))))
+    @rule(name=names)
+    def expire(self, name: str) -> None:
+        if name in self.bench.model.known:
+            self.bench.expire(name)
 
     @rule(milliseconds=st.sampled_from((0, 400, 1500, 3000, 10000, 70000)))
     def pass_time(self, milliseconds: int) -> None:
@@ -151,12 +152,13 @@ class Pools(RuleBasedStateMachine):
         else:
             self.bench.step_clock()
 
-    @precondition(lambda self: any(node.answered for node in self.nodes))
-    @rule(data=st.data())
-    def late_copy(self, data: st.DataObject) -> None:
+    @rule(number=nodes, pick=picks)
+    def late_copy(self, number: int, pick: int) -> None:
         """A call that was stuck in a dead connection arrives when its repeat was answered long ago."""
-        node = data.draw(st.sampled_from([node for node in self.nodes if node.answered]))
-        call = data.draw(st.sampled_from(node.answered))
+        node = self.nodes[number]
+        if not node.answered:
+            return
+        call = node.answered[-1 - pick % len(node.answered)]
         before = self.bench.read().parts
         with contextlib.suppress(Older, SessionLost, GenerationChanged):
             node.make(call)
@@ -179,58 +181,65 @@ class Pools(RuleBasedStateMachine):
         for node in self.nodes:
             node.answered.clear()
 
-    @precondition(lambda self: self.bench.model.known)
-    @rule(site=sites)
-    def everybody_wants_one(self, site: str) -> None:
-        """All call in turn, give back what they are asked for, and take back what dead sessions left."""
-        for _ in range(3):
-            self.bench.pass_time(1000)
-            for number in range(NODES):
-                self.keep_alive(number)
-        for sid in self.bench.sids:
+    @rule(site=sites, lag=st.integers(0, NODES))
+    def everybody_wants_one(self, site: str, lag: int) -> None:
+        """All call in turn and take back what dead sessions left; *lag* turns later they give back what they are
+        asked for, and what is of no use to them."""
+        self.keep_alive()
+        while (grace := self.bench.read().grace - self.bench.model.now) > 0:
+            self.bench.pass_time(min(grace, TTLS[2] - 1))
+            self.keep_alive()
+        self.bury_the_dead()
+        waits, due = set(range(NODES)), deque[tuple[PoolNode, set[str]]]()
+        for turn in range(4 * NODES * NODES):
+            if turn % NODES == 0:
+                self.bench.pass_time(500)
+                self.bench.age_leases(1000)
+            node = self.nodes[turn % NODES]
+            node.take([(site, 0 if self.useful(node, site) else 1)], False)
+            due.append((node, node.holds.keys() - self.useful(node, site)))
+            if self.useful(node, site):
+                waits.discard(turn % NODES)
+            if not waits:
+                return
+            if len(due) > lag:
+                node, useless = due.popleft()
+                node.give_back(useless & node.holds.keys())
+        assert not self.has_use(site), f"{waits} wait for ever, {self.bench.read()}"
+
+    def keep_alive(self) -> None:
+        """All have a session that lives on, and an answer to what they called."""
+        for number in range(NODES):
+            node = self.node(number)
+            for verb in ("take", "settle", "register"):
+                if verb in node.unanswered:
+                    with contextlib.suppress(SessionLost):
+                        getattr(node, verb)([], False)
+            node.beat(TTLS[2], looks=False)
+            if node.is_lost:
+                self.node(number).beat(TTLS[2], looks=False)
+
+    def bury_the_dead(self) -> None:
+        """Time is over for the sessions of processes that are gone."""
+        for sid in self.bench.read().parts["members"].keys() - {node.sid for node in self.nodes}:
+            self.bench.die(sid)
             self.bench.reclaim(sid)
-        served: set[int] = set()
-        for _ in range(3 * NODES):
-            self.bench.pass_time(500)
-            self.age_leases()
-            for number in range(NODES):
-                self.turn(number, site, served)
-        contents, model = self.bench.read(), self.bench.model
-        is_open = (
-            site not in model.sites and int(self.client.hget(self.bench.keys.namespace.clock, "grace")) <= model.now
-        )
-        fit = [name for name, known in model.known.items()
+
+    def useful(self, node: PoolNode, site: str) -> set[str]:
+        """What a node holds that does not rest for *site*."""
+        model = self.bench.model
+        return {name for name in node.holds if name in model.known and model.serves(name, site)}
+
+    def has_use(self, site: str) -> bool:
+        """Is there any resource, free or leased, that serves *site* all the time?"""
+        model, contents = self.bench.model, self.bench.read()
+        if site in model.sites or contents.grace > model.now:
+            return False
+        fit = {name for name, known in model.known.items()
                if known.state in ("play", "leased") and known.flag == " " and not model.has_expired(known)
-               and site not in known.rests]  # fmt: skip
-        if (
-            is_open
-            and fit
-            and len({known.exit or name for name, known in model.known.items() if name in fit}) == len(fit)
-        ):
-            waits = set(range(NODES)) - served
-            assert not waits, f"{waits} wait for ever, {contents.parts['waiting']}, {fit}"
-
-    def keep_alive(self, number: int) -> None:
-        for verb in list(self.node(number).unanswered):
-            with contextlib.suppress(SessionLost):
-                getattr(self.nodes[number], verb)([], False) if verb != "report" else None
-        self.node(number).beat(TTLS[2])
-
-    def turn(self, number: int, site: str, served: set[int]) -> None:
-        node = self.node(number)
-        node.beat(TTLS[2], looks=False)
-        node = self.node(number)
-        node.take([(site, 1 if not node.holds else 0)], False)
-        if any(site not in self.bench.model.known[name].rests for name in node.holds if name in self.bench.model.known):
-            served.add(number)
-        back = list(node.holds.items())[: node.yields]
-        node.settle([Verdict(name, fence, "back") for name, fence in back], False)
-
-    def age_leases(self) -> None:
-        """Let leases be old enough to rotate, by the wall clock too."""
-        key = self.bench.keys.key("leases")
-        for name, lease in self.client.hgetall(key).items():
-            self.client.hset(key, name, lease[:16] + b"%013d" % (int(lease[16:29]) - 1000) + lease[29:])
+               and site not in known.rests}  # fmt: skip
+        unfit_exits = {known.exit for name, known in model.known.items() if known.exit and name not in fit}
+        return any(model.known[name].exit not in unfit_exits for name in fit)
 
     @invariant()
     def keys_and_model_agree(self) -> None:
@@ -252,7 +261,6 @@ class Pools(RuleBasedStateMachine):
             assert contents.exit_of(name) == known.exit
             if known.state == "leased":
                 assert contents.holder(name) == (known.sid, known.fence)
-
         self.one_holder(contents)
 
     def one_holder(self, contents: PoolContents) -> None:
@@ -264,14 +272,11 @@ class Pools(RuleBasedStateMachine):
 
 
 @pytest.fixture
-def machine(server: Server) -> Iterator[type[Pools]]:
-    with asyncio.Runner() as runner:
-        channel = Channel(server.url, server.url, 10, StoreStats())
-        scripts = Scripts(channel, Namespace("ns").scope("job"))
-        client = server.client()
-        parts = {"runner": runner, "scripts": scripts, "client": client, "store": Store(client, scripts.scope)}
-        yield type("Machine", (Pools,), parts)
-        runner.run(channel.close())
+def machine(server: Server) -> type[Pools]:
+    client = server.client()
+    wire = Wire(client, Namespace("ns"))
+    scripts = Scripts(wire, Namespace("ns").scope("job"))
+    return type("Machine", (Pools,), {"scripts": scripts, "store": Store(client, scripts.scope), "wire": wire})
 
 
 @pytest.mark.slow

@@ -242,6 +242,31 @@ def test_a_site_that_begins_to_refuse_all_is_not_the_url(proof: str, last: str) 
     assert refuse(court, refusals, "cd")[-1] == last
 
 
+def test_a_lease_that_refuses_again_and_serves_others_is_another_witness() -> None:
+    """A node that can have two leases only can still tell that it is the URL."""
+    court = Court(names="ab")
+    refusals = Refusals()
+    for name in "abb":
+        for lease in court.leases:
+            court.judge(lease, "ok")
+        sentence = refuse(court, refusals, name)
+    assert sentence == ["rejected"]
+
+
+def test_a_url_that_is_suspected_makes_no_lease_suspect() -> None:
+    """Once a lease that refused it serves others, the next that refuse it, and another such URL, are not banned."""
+    court = Court(names="abc")
+    first, second = Refusals(), Refusals()
+    refuse(court, first, "a", "/x")
+    refuse(court, second, "b", "/y")
+    for lease in court.leases:
+        court.judge(lease, "ok", "/other")
+    refuse(court, first, "c", "/x")
+    refuse(court, second, "c", "/y")
+    assert not court.banned
+    assert not court.leases[2].suspects
+
+
 def test_a_lease_may_serve_after_it_refused() -> None:
     """Whether the leases serve the site counts when the last one refuses, not when each did."""
     court = Court()

@@ -1,8 +1,8 @@
 """Who is to blame: the narrowest culprit pays.
 
 - A refusal by a site (``ban``) makes the lease a suspect there; the second in a row, of another URL, is a ban.
-- A URL that was refused on three leases, each of which serves that site, is itself refused; they are innocent. That they
-  served before it was refused is not enough while there is another URL to ask for: the site may have begun to refuse all.
+- A URL that was refused on three leases, each of which serves that site, is itself refused; they are innocent. While
+  there is another URL to ask for, one of them must have served since: the site may have begun to refuse everything.
 - A hang is uncertain, so it is blamed on the lease at that site, like a ban and at once.
 - What cannot be reached, or was taken back, is of no use to anybody.
 
@@ -40,13 +40,15 @@ def sentence_of(kind: str) -> Sentence:
 class Refusals:
     """The refusals of one request, over all its tries: on which leases."""
 
-    __slots__ = ("_leases", "_tries", "is_proved")
+    __slots__ = ("_leases", "_repeats", "_tries", "is_proved")
 
     def __init__(self) -> None:
         #: Has one of the leases served the site since it refused?
         self.is_proved = False
         self._leases: dict[str, Lease] = {}
         self._tries = 0
+        #: How often a lease refused again that had served since: as good as another one, where no other can be had.
+        self._repeats = 0
 
     def __repr__(self) -> str:
         return f"<Refusals: {self._tries} on {sorted(self._leases)}>"
@@ -59,6 +61,7 @@ class Refusals:
     def add(self, lease: Lease, site: str) -> None:
         """It was refused on *lease*."""
         self.is_proved = self.is_proved or any(site in other.serves for other in self._leases.values())
+        self._repeats += lease.id in self._leases and site in lease.serves
         lease.refused(site)
         self._leases[lease.id] = lease
         self._tries += 1
@@ -66,7 +69,7 @@ class Refusals:
     def are_the_urls(self, site: str, known: int) -> bool:
         """Have enough of *known* leases that serve *site*, or did, refused it?"""
         good = sum(lease.has_served(site) for lease in self._leases.values())
-        return self._tries >= WITNESSES and good >= max(1, min(WITNESSES, known))
+        return self._tries >= WITNESSES and good + self._repeats >= max(1, min(WITNESSES, known))
 
     def acquit(self, site: str, url: str) -> None:
         """The leases are not suspected for *url* any more."""
@@ -159,6 +162,9 @@ class Blame:
             if may_be_known and refusals.are_the_urls(site, self._bench.known):
                 refusals.acquit(site, url)
                 return "rejected"
+            if refusals.is_proved:
+                # It is the URL that is suspected: what it meets must not pay for it.
+                return "again"
         suspected = lease.suspects.get(site)
         if use.is_probe or (suspected is not None and (suspected != url or not url)):
             self._ban(lease, site)

@@ -10,7 +10,7 @@
 -- exits   HASH exit address -> the one identity behind it that is in play: free, spotted or leased
 -- behind  ZSET of exit, \0, id: other identities that would be free;   expiries ZSET id -> expiry
 -- rests   HASH id -> {site = {until, strikes}};   benched ZSET of site, \0, until (16), id: the same, by site
--- sites   HASH site -> {until, strikes, until when a probe of it counts}: sites that failed on half of the pool
+-- sites   HASH site -> {until, strikes, until when a probe of it counts, who probes}: sites that failed on half of the pool
 -- members ZSET of the sessions that hold or wait -> when somebody last looked whether they live
 -- over    HASH session -> when it was first seen to be over
 -- waiting ZSET session -> since;   asks HASH session -> {arrivals it has tried, last call, leases wanted, leases held then}
@@ -100,6 +100,9 @@ local function vacate(id, value)
   local other = string.sub(following, #exit + 2)
   enter(other, redis.call('HGET', resources, other), now)
 end
+
+-- Was it freed by an operator while its holder had it? For until its rest is over, that may not have heard of it.
+local function is_in_doubt(id, value) return strikes_of(value) == 0 and redis.call('ZSCORE', resting, id) ~= false end
 
 local function leave(id, value)
   redis.call('ZREM', free, id)

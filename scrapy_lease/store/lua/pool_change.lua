@@ -3,7 +3,7 @@
 --      drain: nobody gets it any more; its holder may go on      undrain: as if it had never been drained or revoked
 --      revoke: the same, and its holder is to give it back at once; a provider cannot bring it back
 --      free: undrained, its rests are over, and so is its lease: the holder is told so, and others are served after
---      the longest time that a session lives without a word
+--      the longest time that a session lives without a word, whatever is asked meanwhile
 -- Returns one character an id: + changed, = it was so already, - unknown
 local verb, ids = unpack(cmsgpack.unpack(ARGV[2]))
 
@@ -22,11 +22,8 @@ local function put_aside(id, value, flag)
   if flag_of(value) == flag or flag_of(value) == REVOKED then return '=' end
   set(id, value, flag, strikes_of(value))
   local sid = holder(id)
-  if not sid then
-    leave(id, value)
-  elseif flag == REVOKED then
-    redis.call('ZADD', recalls, 0, sid .. '\0' .. id)
-  end
+  if sid and flag == REVOKED then redis.call('ZADD', recalls, 0, sid .. '\0' .. id) end
+  if not sid and not is_in_doubt(id, value) then leave(id, value) end
   return '+'
 end
 
@@ -39,15 +36,17 @@ local verb_of = {
     local sid = holder(id)
     if sid then
       redis.call('ZREM', recalls, sid .. '\0' .. id)
-    else
+    elseif not is_in_doubt(id, value) then
       come_back(id, value, now)
     end
     return '+'
   end,
   free = function(id, value)
     local sid, fence = holder(id)
+    local is_doubtful = is_in_doubt(id, value)
     clear_rests(id)
     value = set(id, value, PLAIN, 0)
+    if is_doubtful then return '+' end
     if not sid then
       leave(id, value)
       come_back(id, value, now)
@@ -56,10 +55,6 @@ local verb_of = {
     redis.call('HDEL', leases, id)
     redis.call('ZADD', recalls, 0, sid .. '\0' .. id)
     tell('back', sid, fence, 'freed', id)
-    if has_expired(value, at_once) then
-      vanish(id, value, 'expired')
-      return '+'
-    end
     -- Its exit stays taken too: who held it may not have heard of it yet.
     redis.call('ZADD', resting, int(now + (tonumber(redis.call('HGET', clock, 'ttl_max')) or 60000)), id)
     return '+'

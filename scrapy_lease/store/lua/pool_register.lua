@@ -19,7 +19,7 @@ end
 
 local function renew(id, known, expiry, exit, body)
   local old, is_leased = exit_of(known), redis.call('HEXISTS', leases, id) == 1
-  local is_moved = exit ~= old and not is_leased
+  local is_moved = exit ~= old and not is_leased and not is_in_doubt(id, known)
   local value = resource(flag_of(known), strikes_of(known), expiry, is_moved and exit or old, body)
   local rests_for_all = redis.call('ZSCORE', resting, id)
   if is_moved then

@@ -120,7 +120,10 @@ for i, id in ipairs(ids) do
     reply[i] = verb_of[code](id, fences[i], unpack(args[i] or NOTHING))
   else
     reply[i] = '-'
-    if has_recalls and redis.call('ZREM', recalls, sid .. '\0' .. id) == 1 then redis.call('SREM', held, id) end
+    local is_lost = not lease or holder_of(lease) ~= sid
+    if has_recalls and is_lost and redis.call('ZREM', recalls, sid .. '\0' .. id) == 1 then
+      redis.call('SREM', held, id)
+    end
   end
 end
 

@@ -11,6 +11,7 @@
 -- yield: how many leases the session is to give back as soon as their requests end, since others wait for their share
 local run_id, sid, n, ask = ARGV[1], ARGV[2], tonumber(ARGV[3]), cmsgpack.unpack(ARGV[4])
 local SEEN, TENURE, PROBE = 3000, 1000, 30000 -- ms: a waiter that asks counts; a lease before it rotates; a probe of a site
+local AGAIN = 1000                           -- ms until who waits for the probe of another session asks again
 local LOOKED, RIVALS = 4, 100                -- sessions whose life is looked at, waiters that are counted, a call
 
 
@@ -22,15 +23,23 @@ if before == 'older' then return {{'older'}} end
 
 local function clear_away()
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', expiries, '-inf', int(wall), 'LIMIT', 0, MOVES)) do
-    if redis.call('HEXISTS', leases, id) == 1 then
+    local value = redis.call('HGET', resources, id)
+    if redis.call('HEXISTS', leases, id) == 1 or is_in_doubt(id, value) then
       redis.call('ZREM', expiries, id)
     else
-      vanish(id, redis.call('HGET', resources, id), 'expired')
+      vanish(id, value, 'expired')
     end
   end
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', resting, '-inf', int(now), 'LIMIT', 0, MOVES)) do
     redis.call('ZREM', resting, id)
-    enter(id, redis.call('HGET', resources, id), now)
+    local value = redis.call('HGET', resources, id)
+    if has_expired(value, at_once) then
+      vanish(id, value, 'expired')
+    elseif flag_of(value) == PLAIN then
+      enter(id, value, now)
+    else
+      vacate(id, value)
+    end
   end
 end
 
@@ -47,45 +56,54 @@ local expired = find_expired()
 
 local picked, values, marks = {}, {}, {}
 local opens, pauses, probes, wanted = {}, {}, {}, 0
+local holds = redis.call('SCARD', held)
 
 -- How many leases a site may serve now: none while it is paused, and one when the pause is over, to see whether it is.
+-- To others the site stays paused meanwhile, but they may soon hear more; to the session that probes it is open, lest what
+-- it leased for that lies idle.
 local function open_site(i, site, count)
   local packed = redis.call('HGET', sites, site)
   opens[i], pauses[i] = count, 0
   if not packed then return end
-  local until_when, strikes, probe = unpack(cmsgpack.unpack(packed))
-  pauses[i] = math.max(0, until_when - now, probe - now)
-  opens[i] = pauses[i] > 0 and 0 or math.min(count, 1)
-  probes[i] = cmsgpack.pack({until_when, strikes, now + PROBE})
+  local until_when, strikes, probe, prober = unpack(cmsgpack.unpack(packed))
+  local is_own = prober == sid
+  pauses[i] = math.max(0, until_when - now, is_own and 0 or math.min(probe - now, AGAIN))
+  opens[i] = (pauses[i] > 0 or is_own and probe > now and holds > 0) and 0 or math.min(count, 1)
+  probes[i] = cmsgpack.pack({until_when, strikes, now + PROBE, sid})
 end
 
 for i, pair in ipairs(ask.asks) do
   open_site(i, pair[1], pair[2])
   wanted = wanted + opens[i]
 end
-local holds = redis.call('SCARD', held)
 if wanted + holds > 0 then redis.call('ZADD', members, 'NX', int(now), sid) end
 
 local too_soon = moment(wall + ask.margin)
 local seen_arrivals = (tonumber(redis.call('HGET', meta, 'arrivals')) or 0) + arrivals
 local clean = redis.call('ZCOUNT', free, '-inf', int(now))
 local ready = clean + redis.call('ZCOUNT', spotted, '-inf', int(now))
-local in_play = redis.call('ZCARD', free) + redis.call('HLEN', leases)
+local in_play = clean + redis.call('HLEN', leases)
 local claimants = math.max(1, redis.call('ZCARD', members))
 local share = math.max(1, math.floor(in_play / claimants))
+
+-- When the last of what is free, or spotted, came to be handed out; its delay counts, as its arrival came before.
+local function last_due(set)
+  return tonumber(redis.call('ZREVRANGEBYSCORE', set, int(now), '-inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]) or 0
+end
 
 -- The others that wait: how many; how many of them have not had a chance yet at what is free, and are those before us;
 -- how many leases those below their share miss.
 local function count_rivals()
   local rivals, untried, ahead, missing, is_before = 0, 0, 0, 0, true
   local others = redis.call('ZRANGE', waiting, 0, RIVALS - 1)
+  local due = #others > 0 and math.max(last_due(free), last_due(spotted))
   for i, packed in ipairs(bulk_get(asks, others)) do
-    local other, tried, seen, wants, has = others[i], unpack(cmsgpack.unpack(packed))
+    local other, tried, seen, wants, has, tried_at = others[i], unpack(cmsgpack.unpack(packed))
     if other == sid then
       is_before = false
     elseif seen + SEEN > now and deadline_of(sessions, other) > now then
       rivals = rivals + 1
-      if tried < seen_arrivals then
+      if tried < seen_arrivals or tried_at < due then
         untried = untried + 1
         if is_before then ahead = ahead + 1 end
       end
@@ -96,22 +114,26 @@ local function count_rivals()
 end
 local rivals, untried, ahead, missing = count_rivals()
 
--- Takes up to count out of a set of free resources, but for those with too little life left.
-local function pick_from(set, ids, count, is_fit)
-  local taken, size, total = {}, 0, #picked
+-- Takes up to count out of a set of free resources, but for those with too little life left, and for `left` of those that
+-- would do. Returns how many, and whether others would have done.
+local function pick_from(set, ids, count, left, is_fit)
+  local fit, records = {}, {}
   for i, value in ipairs(bulk_get(resources, ids)) do
-    if size == count then break end
+    if #fit == count + left then break end
     local id = ids[i]
     if has_expired(value, too_soon) then
       vanish(id, value, 'expired')
     elseif not is_fit or is_fit(id) then
-      size, total = size + 1, total + 1
-      taken[size], picked[total], values[total] = id, id, value
-      marks[total] = is_fit and redis.call('HGET', rests, id) or ''
+      fit[#fit + 1], records[#fit + 1] = id, value
     end
   end
+  local taken, total = {}, #picked
+  for i = 1, math.min(count, #fit - left) do
+    taken[i], picked[total + i], values[total + i] = fit[i], fit[i], records[i]
+    marks[total + i] = is_fit and redis.call('HGET', rests, fit[i]) or ''
+  end
   bulk('ZREM', set, taken)
-  return size
+  return #taken, #fit > #taken
 end
 
 local function due_at(site)
@@ -124,23 +146,27 @@ local function due_at(site)
   return ids
 end
 
--- For one site: a resource whose rest has ended, to be probed; then what rests nowhere; then what rests for others.
--- Where the site itself is probed, what rests nowhere comes first. Returns how many were picked, and how many of free.
-local function pick(site, count, limit, is_probe)
+-- For one site: a resource whose rest has ended, to be probed; then what rests nowhere, up to limit; then what rests for
+-- others, but for `left` of those that would do. Where the site itself is probed, what rests nowhere comes first.
+-- Returns how many were picked, how many of free, and whether others would have done.
+local function pick(site, count, limit, left, is_probe)
   local function may_serve(id)
     local mark = site_rests(id)[site]
     return (not mark or mark[1] <= now) and tonumber(redis.call('ZSCORE', spotted, id)) <= now
   end
-  local probed, plain = is_probe and 0 or pick_from(spotted, due_at(site), 1, may_serve), 0
+  local is_first = is_probe or left > 0
+  local probed, plain = is_first and 0 or pick_from(spotted, due_at(site), 1, 0, may_serve), 0
   for _ = 1, 4 do
     local want = math.min(count - probed, limit) - plain
     local ids = want > 0 and redis.call('ZRANGEBYSCORE', free, '-inf', int(now), 'LIMIT', 0, want) or {}
     if #ids == 0 then break end
-    plain = plain + pick_from(free, ids, want)
+    plain = plain + pick_from(free, ids, want, 0)
   end
-  local left = count - probed - plain
-  if left == 0 then return count, plain end
-  return count - left + pick_from(spotted, redis.call('ZRANDMEMBER', spotted, 2 * left + 16), left, may_serve), plain
+  local rest = count - probed - plain
+  if rest == 0 then return count, plain, false end
+  local sample = redis.call('ZRANDMEMBER', spotted, 2 * (rest + left) + 16)
+  local others, is_more = pick_from(spotted, sample, rest, left, may_serve)
+  return probed + plain + others, plain, is_more
 end
 
 -- How many leases the session may have now, if others wait; how many of the free ones are for those before it.
@@ -150,20 +176,20 @@ local function allowance()
   return wanted, 0
 end
 
+-- Returns whether something was left for those before us that would have done.
 local function grant()
   local allowed, reserved = allowance()
-  local limit = math.max(0, clean - reserved)
-  local is_behind = ready - reserved < allowed
-  allowed = math.max(0, math.min(allowed, ready - reserved))
-  for i, pair in ipairs(ask.asks) do
-    local site, count = pair[1], math.min(opens[i], allowed)
+  local limit, left, is_behind = math.max(0, clean - reserved), math.max(0, reserved - clean), false
+  for i, ask in ipairs(ask.asks) do
+    local site, count = ask[1], math.min(opens[i], allowed)
     if count > 0 then
-      local got, plain = pick(site, count, limit, probes[i])
+      local got, plain, is_more = pick(site, count, limit, left, probes[i])
       allowed, limit = allowed - got, limit - plain
       if got > 0 and probes[i] then redis.call('HSET', sites, site, probes[i]) end
+      is_behind = is_behind or got < count and reserved > 0 and (is_more or clean > 0)
     end
   end
-  return is_behind and reserved > 0
+  return is_behind
 end
 
 -- Who did not get all it wanted waits, at its old place if it got nothing.
@@ -174,10 +200,14 @@ local function stand_in_line(is_behind)
     return
   end
   local known = redis.call('HGET', asks, sid)
-  local tried = is_behind and (known and cmsgpack.unpack(known)[1] or -1) or seen_arrivals
+  local tried, tried_at = seen_arrivals, now
+  if is_behind then
+    local last = known and cmsgpack.unpack(known) or {-1, 0, 0, 0, -1}
+    tried, tried_at = last[1], last[5]
+  end
   if #picked > 0 then redis.call('ZREM', waiting, sid) end
   redis.call('ZADD', waiting, 'NX', int(now), sid)
-  redis.call('HSET', asks, sid, cmsgpack.pack({tried, now, wanted - #picked, holds}))
+  redis.call('HSET', asks, sid, cmsgpack.pack({tried, now, wanted - #picked, holds, tried_at}))
 end
 
 local fence = '0'
