@@ -29,6 +29,8 @@ logger = logging.getLogger(__name__)
 LOOK = 0.1
 #: Looks between those at what takes long to come about.
 SELDOM = 10
+#: Seconds after which it is told again that a pool is empty; a rest that ends interrupts that for moments.
+TELL_AGAIN = 300.0
 #: How many times LEASE_PROXY_WAIT a pool may have nothing usable before the crawl closes.
 PATIENCE = 5
 
@@ -60,7 +62,8 @@ class Keeper:
         self._dry_since: dict[str, float] = {}
         self._task: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
-        self._is_told: set[str] = set()
+        #: Pool -> clock time (s) at which its emptiness was told last.
+        self._told: dict[str, float] = {}
 
     def __repr__(self) -> str:
         return f"<Keeper of {', '.join(map(repr, self.pools.values()))}>"
@@ -180,15 +183,13 @@ class Keeper:
                 self._check()
 
     def _check(self) -> None:
-        """Close the crawl when a pool that is wanted has had nothing usable for long; say once that it has nothing."""
+        """Close the crawl when a pool that is wanted has had nothing usable for long; say before that it has nothing."""
         wanted, self._wanted = self._wanted | {name for name, number in self._waiting.items() if number}, set()
         for name in wanted:
             pool = self.pools[name]
             empty_for, limit = pool.empty_for, PATIENCE * pool.options.wait
-            if not empty_for:
-                self._is_told.discard(name)
-            elif name not in self._is_told:
-                self._is_told.add(name)
+            if empty_for and time.monotonic() - self._told.get(name, float("-inf")) > TELL_AGAIN:
+                self._told[name] = time.monotonic()
                 logger.warning(
                     "Pool %s has no usable proxy: requests wait, and after %g s (%d × LEASE_PROXY_WAIT) the crawl "
                     "closes", name, limit, PATIENCE,

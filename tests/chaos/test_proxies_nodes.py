@@ -18,7 +18,8 @@ from tests.helpers.servers import Server
 from tests.helpers.spiders import is_long, items_of, paths_of, records_of, seeds
 
 LONG = os.environ.get("SCRAPY_LEASE_TEST_LONG") == "1"
-TTL = 3.0
+#: Of a node that freezes, in s.
+TTL = 2.0
 
 #: Asks for *pages* pages as soon as the file *begins* is there.
 BUSY = """
@@ -79,7 +80,7 @@ def test_a_node_is_killed(bed: Callable[..., Bed], seed: int) -> None:
 @pytest.mark.timeout(300)
 def test_two_proxies_and_three_busy_nodes(bed: Callable[..., Bed]) -> None:
     """With fewer proxies than nodes each node gets between 20 and 50 % of the pages; the proxies do not lie idle."""
-    seconds = 180 if is_long() else 12
+    seconds = 180 if is_long() else 8
     b = bed(2, latency=0.1)
     nodes = [b.crawl(BUSY, f"n{node}", pages=25 * seconds) for node in range(3)]
     for node in nodes:
@@ -158,8 +159,11 @@ def test_a_node_freezes(bed: Callable[..., Bed], seed: int) -> None:
     """SIGSTOP for 3 x TTL, then SIGCONT: it sends nothing through proxies that it has lost meanwhile."""
     chance = random.Random(seed)
     b = bed(4)
-    asked = paths(360, chance)
-    nodes = [b.crawl(name=f"n{node}", paths=" ".join(asked)) for node in range(2)]
+    asked = paths(280, chance)
+    settings = {"LEASE_TTL": TTL}
+    nodes = [b.crawl(name=f"n{node}", paths=" ".join(asked), settings=settings) for node in range(2)]
+    for node in nodes:
+        node.wait_for("Spider opened")
     sleeper = nodes[0]
     moment = chance.randrange(10, 60)
     until(lambda: sum(hit.agent == sleeper.name for hit in list(b.site.hits)) >= moment, 30)
@@ -185,44 +189,38 @@ def own_bed(fleet: Callable[..., Fleet], own_server: Server) -> Iterator[Bed]:
         yield Bed(web, fleet(url=own_server.url, products=1), own_server.client())
 
 
-@pytest.mark.parametrize("seconds", [1.0, *([0.3, 4.0, 10.0] if LONG else [])])
+AWAY = [("forgets", 0.0), *([("returns", 0.3), ("returns", 1.0), ("returns", 4.0), ("returns", 10.0)] if LONG else [])]
+
+
+@pytest.mark.parametrize(("how", "seconds"), AWAY)
 @pytest.mark.parametrize("seed", seeds(1))
-def test_the_server_is_killed(own_bed: Bed, own_server: Server, seconds: float, seed: int) -> None:
-    """SIGKILL of the store in mid-crawl and back: no address is shared, nothing comes directly, all pages are done."""
-    chance = random.Random(seed)
-    asked = paths(240, chance)
-    nodes = [own_bed.crawl(name=f"n{node}", paths=" ".join(asked)) for node in range(3)]
-    moment = chance.randrange(20, 120)
-    until(lambda: len(own_bed.site.hits) >= moment, 30)
-    own_server.kill()
-    time.sleep(seconds)
-    own_server.start()
-    own_bed.shop.wait(nodes)
-    judge(own_bed)
-    assert set(paths_of(items_of(own_bed.shop))) == set(asked)
-    assert own_bed.left() == {"leased": 0, "free": 6, "resting": 0, "known": 6}
+def test_the_server_is_killed(own_bed: Bed, own_server: Server, how: str, seconds: float, seed: int) -> None:
+    """SIGKILL of the store in mid-crawl and back: no address is shared, nothing comes directly, all pages are done.
 
-
-@pytest.mark.parametrize("seed", seeds(1))
-def test_the_server_forgets_its_last_second(own_bed: Bed, own_server: Server, seed: int) -> None:
-    """A store that comes back without its last writes learns who has what before it lends anything: nothing is shared.
-
-    Of what was leased in that second it has no event, so only the site's log tells.
+    The same for one that comes back without its last writes, which learns who has what before it lends anything. It has
+    no event of what was leased then, so only the site's log tells.
     """
-    chance = random.Random(seed)
-    asked = paths(240, chance)
-    settings = {"LEASE_PROXY_REUSE": 4}
-    nodes = [own_bed.crawl(name=f"n{node}", paths=" ".join(asked), settings=settings) for node in range(3)]
-    moment = chance.randrange(20, 120)
-    until(lambda: len(own_bed.site.hits) >= moment, 30)
-    journal = next(own_server.directory.glob("appendonlydir/*.incr.aof"))
-    size = journal.stat().st_size
-    time.sleep(0.9)
-    own_server.kill()
-    os.truncate(journal, size)
+    b, chance = own_bed, random.Random(seed)
+    asked = paths(200, chance)
+    settings = {"LEASE_PROXY_REUSE": 4 if how == "forgets" else 0}
+    nodes = [b.crawl(name=f"n{node}", paths=" ".join(asked), settings=settings) for node in range(3)]
+    moment = chance.randrange(20, 100)
+    until(lambda: len(b.site.hits) >= moment, 30)
+    if how == "forgets":
+        journal = next(own_server.directory.glob("appendonlydir/*.incr.aof"))
+        size = journal.stat().st_size
+        time.sleep(0.9)
+        own_server.kill()
+        os.truncate(journal, size)
+    else:
+        own_server.kill()
+        time.sleep(seconds)
     own_server.start()
-    own_bed.shop.wait(nodes)
-    assert not shared(own_bed.site.hits)
-    assert own_bed.site.peers <= own_bed.exits()
-    assert set(paths_of(items_of(own_bed.shop))) == set(asked)
-    assert own_bed.left() == {"leased": 0, "free": 6, "resting": 0, "known": 6}
+    b.shop.wait(nodes)
+    if how == "forgets":
+        assert not shared(b.site.hits)
+        assert b.site.peers <= b.exits()
+    else:
+        judge(b)
+    assert set(paths_of(items_of(b.shop))) == set(asked)
+    assert b.left() == {"leased": 0, "free": 6, "resting": 0, "known": 6}
