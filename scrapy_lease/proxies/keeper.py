@@ -183,7 +183,7 @@ class Keeper:
                 self._check()
 
     def _check(self) -> None:
-        """Close the crawl when a pool that is wanted has had nothing usable for long; say before that it has nothing."""
+        """Close the crawl when a wanted pool has had nothing usable for long; say before that it has nothing."""
         wanted, self._wanted = self._wanted | {name for name, number in self._waiting.items() if number}, set()
         for name in wanted:
             pool = self.pools[name]
