@@ -92,6 +92,11 @@ class RedisBacklog:
         """Requests whose push was sent and has no answer: the backlog may have them."""
         return self._push.unanswered or []
 
+    @property
+    def asked(self) -> list[Ask]:
+        """Items whose claim was sent and has no answer: they may be leased to this session."""
+        return self._claim.unanswered or []
+
     def start(self) -> None:
         """Begin to make turns; the session is open."""
         self._holder = self._session.sid

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from copy import copy
 from typing import Self
 from weakref import WeakKeyDictionary
@@ -180,14 +180,21 @@ class Guard(LocalScheduler):
         while True:
             await asyncio.sleep(LOOK)
             if self._runtime.is_leaving():
-                for candidate in self._ahead:
-                    if isinstance(candidate, Claimant):
-                        candidate.let(False)
+                self._let_go(self._ahead)
                 self._rooms.let_go()
+            elif self._unsafe.is_alone():
+                # Who was not to be had before the store went waits for it, and not in the downloader.
+                self._let_go(candidate for candidate in self._ahead if candidate.times)
             self._rooms.admit()
             for request in self._rooms:
                 if (hold := self._tries.hold_of(request)) is not None:
                     hold.progress = time.monotonic()
+
+    @staticmethod
+    def _let_go(candidates: Iterable[Candidate]) -> None:
+        for candidate in candidates:
+            if isinstance(candidate, Claimant):
+                candidate.let(False)
 
     def _taken(self, candidate: Candidate) -> bool:
         if not isinstance(candidate, Claimant) or not candidate.is_waiting:

@@ -139,7 +139,8 @@ class Keeper:
         count = runtime.stats.of_pool("proxy", name)
         options = PoolOptions(
             name, concurrency=settings.concurrency, reuse=settings.reuse, keep=settings.keep, margin=settings.margin,
-            backoff=settings.backoff, grace=settings.grace, wait=settings.wait, is_minted=supply.is_minted,
+            backoff=settings.backoff, grace=settings.grace, wait=settings.wait, sticky_ttl=settings.sticky_ttl,
+            is_minted=supply.is_minted,
         )  # fmt: skip
         pool = self.pools[name] = Pool(
             options,

@@ -24,7 +24,7 @@ import heapq
 import itertools
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 from typing import Protocol
 
@@ -140,6 +140,13 @@ class Ahead:
         place = (-candidate.request.priority, candidate.times > 0, self._order(digest), next(self._count))
         heapq.heappush(self._new.setdefault(candidate.entry.slot, []), (*place, candidate))
         self._news += 1
+
+    def renew(self, asks: Iterable[Ask]) -> None:
+        """Take those of *asks* that still wait for their answer for new ones: it does not come."""
+        for ask in asks:
+            candidate = self._all.get(ask.entry.digest)
+            if candidate is ask:
+                self.put(candidate)
 
     def ask(self, free: int, rooms: dict[str, int], limit: int) -> list[Ask]:
         """Return whom to ask for: those aside whose time has come, then new ones, as many as the window has room for.

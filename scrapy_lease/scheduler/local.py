@@ -60,7 +60,13 @@ class LocalScheduler(LeaseScheduler):
         self._queue = self._make_queue(crawler)
         self._ahead = Ahead(self._queue, self._consider, self._window_size, self._order)
         self._unsafe = self._make_unsafe(
-            Unasked(self._ahead, self._passes, self._taken, lambda hold: self._ask_again(hold, None)),
+            Unasked(
+                self._ahead,
+                lambda: self._backlog.asked,
+                self._passes,
+                self._taken,
+                lambda hold: self._ask_again(hold, None),
+            ),
             "they are this node's own, and in its JOBDIR, if it has one",
         )
         #: Digests (first 8 bytes) of pages that led on and were fetched here.
@@ -288,7 +294,8 @@ class LocalScheduler(LeaseScheduler):
             return False
         is_here = self._ahead.drop(entry.digest)
         if claim.answer is Answer.GRANTED:
-            self._tries.granted_to(self._hold(entry, claim), request)
+            if not self._unsafe.was_granted(entry.digest, claim):
+                self._tries.granted_to(self._hold(entry, claim), request)
         elif claim.answer is Answer.LEADS and is_here and (look := self._first_look(candidate)) is not None:
             self._tries.look_into(look, request)
         elif is_here and not is_skipped:

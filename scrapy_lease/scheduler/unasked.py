@@ -1,12 +1,12 @@
 """What a host with a queue of its own can fetch while the store is away: what its queue gives, as ever.
 
-Its duplicate filter knows what it came across. What another session had, or failed, before the store went stays aside;
-so does what had been asked for and was not answered.
+Its duplicate filter knows what it came across. What had been asked for and was not answered is fetched too: it may be
+the one page that leads on. What another session had, or failed, before the store went stays aside.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from scrapy_lease.backlog.lanes import Ask, Outgoing
 from scrapy_lease.leases.items import Hold
@@ -18,6 +18,7 @@ from scrapy_lease.store.messages import Answer
 class Unasked:
     """See the module's docstring.
 
+    :param asked: gives what was asked for and has no answer.
     :param passes: takes a candidate that needs no lease, and tells whether it did.
     :param take: called with another that is fetched; True: the engine has its request, and goes on with it.
     :param again: lets an item be asked for by name until it is over: it may lead on.
@@ -26,20 +27,26 @@ class Unasked:
     def __init__(
         self,
         ahead: Ahead,
+        asked: Callable[[], Iterable[Ask]],
         passes: Callable[[Ask], bool],
         take: Callable[[Candidate], bool],
         again: Callable[[Hold], None],
     ) -> None:
         self._ahead = ahead
+        self._asked = asked
         self._passes = passes
         self._take = take
         self._again = again
+        self._is_away = False
 
     def __repr__(self) -> str:
         return f"<Unasked of {self._ahead}>"
 
     def unleased(self, free: int, rooms: dict[str, int]) -> list[Found]:
         """Take up to *free* of what can be fetched, of each download slot in *rooms* no more than that."""
+        if not self._is_away:
+            self._is_away = True
+            self._ahead.renew(self._asked())
         self._ahead.fill()
         found = []
         for candidate in self._ahead.ask(free, rooms, free):
@@ -55,6 +62,7 @@ class Unasked:
 
     def kept(self, everything: bool) -> list[Outgoing]:
         """Nothing is pushed: what was not fetched is in the queue."""
+        self._is_away = False
         return []
 
     def given_up(self, found: Found, answer: Answer) -> Outgoing | None:

@@ -193,6 +193,16 @@ class Unsafe:
             self._tell()
         return others
 
+    def was_granted(self, digest: bytes, claim: Claim) -> bool:
+        """The store, asked before it went, has leased an item to this session; False: it is none of those here."""
+        found = self._unclaimed.get(digest)
+        if found is None:
+            return False
+        self._leased(found, claim.fence, claim.attempts, claim.deaths)
+        if not self._unclaimed:
+            self._tell()
+        return True
+
     def leave(self) -> None:
         """The crawl ends: push what was not fetched, as far as the store answers; what is under way is void."""
         if self._task is None:

@@ -37,10 +37,17 @@ class Script:
         """Read ``lua/<name>.lua``; *shebang*: the server knows script flags (Redis 7 and later)."""
         folder = files("scrapy_lease.store") / "lua"
         header = "#!lua flags=allow-oom\n" if shebang and name in _ALLOWED_WITHOUT_MEMORY else ""
-        parts = ("_prelude", "_pool", name) if name.startswith("pool_") else ("_prelude", name)
+        parts = ("_prelude", *_parts_before(name), name)
         text = header + "".join((folder / f"{part}.lua").read_text("utf-8") for part in parts)
         source = text.encode()
         return cls(name, source, sha1(source, usedforsecurity=False).hexdigest())
+
+
+def _parts_before(name: str) -> tuple[str, ...]:
+    """Return the files that a script begins with, after the prelude."""
+    if name == "pool_take":
+        return "_pool", "_ties", "_clearing"
+    return ("_pool",) if name.startswith("pool_") else ()
 
 
 @dataclass(slots=True)

@@ -138,6 +138,11 @@ class PoolKeys:
         """HASH: number of a window of so many ms, and what was bought (or how often: *is_call*) in it."""
         return self.key(f"{'calls' if is_call else 'bought'}:{window}")
 
+    @property
+    def ties(self) -> list[str]:
+        """HASH: sticky key, hashed -> what it is tied to; ZSET: when each tie ends. For takes, besides :meth:`all`."""
+        return [self.key("sticky"), self.key("sticky_ends")]
+
     def all(self, sid: str, other: str = "") -> list[str]:
         """Return the keys of every pool script, for a call of session *sid*, "" for one from outside.
 

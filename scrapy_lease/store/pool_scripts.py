@@ -17,11 +17,9 @@ Calls are numbered for each verb and pool, as in :mod:`scrapy_lease.store.script
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import msgspec
 
 from scrapy_lease.exceptions import StoreRefused
 from scrapy_lease.store.calls import Call
@@ -30,12 +28,14 @@ from scrapy_lease.store.columns import fence_text, pack, raw
 from scrapy_lease.store.keys import PoolKeys
 from scrapy_lease.store.messages import answer, check
 from scrapy_lease.store.refilling import Refill, read_refill, refill_keys
+from scrapy_lease.store.taking import Lease, PoolStanding, Rest, Take, Tie, packed_ties, read_take
+
+__all__ = ["Backoff", "Lease", "PoolScripts", "PoolStanding", "Resource", "Rest", "Take", "Tie", "Verdict"]
 
 #: What settle.lua calls the verdicts.
 _CODES = {"ok": "o", "ban": "n", "broken": "k", "back": "b", "gone": "g"}
 _NAME = re.compile(r"[^\s\x00-\x1f\x7f]+")
 _LONGEST_NAME = 999
-_marks = msgspec.msgpack.Decoder(dict[str, tuple[int, int]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,32 +54,6 @@ class Resource:
     expiry: int = 0
     exit: str = ""
     spread: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Rest:
-    """A resource rests for a site: ms left, 0 when its next use there is a probe; how often in a row it was banned."""
-
-    left: int
-    strikes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """A resource leased to this session.
-
-    :param life: ms until the provider takes it back, None: for ever. Counted from the moment of the call.
-    :param strikes: how often in a row it was broken; above 0 its first use is a probe, to be settled by its own.
-    :param rests: the sites for which it is not to be used, or only to be probed.
-    """
-
-    id: str
-    fence: int
-    body: bytes
-    exit: str
-    life: int | None
-    strikes: int
-    rests: Mapping[str, Rest]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,42 +82,6 @@ class Verdict:
     args: tuple[str | int | Backoff, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PoolStanding:
-    """How a pool stands: resources free, free but resting for some site, leased, resting for all, known at all.
-
-    ``waiting``: other live sessions that wait; ``share``: leases a session may have while others wait; ``yields``:
-    leases this session is to give back as soon as their requests end; ``expired``: a session that is over and holds or
-    waits, to be reclaimed, or "".
-    """
-
-    grace: bool
-    free: int
-    spotted: int
-    leased: int
-    resting: int
-    known: int
-    waiting: int
-    share: int
-    yields: int
-    expired: str
-
-
-@dataclass(frozen=True, slots=True)
-class Take:
-    """Reply of :meth:`PoolScripts.take`.
-
-    :param pauses: for each site asked for, ms for which it is paused, or after which to ask again while another session
-        sees whether it still has to be.
-    :param recalled: ids that the session holds and is to give back at once, or does not hold any more.
-    """
-
-    standing: PoolStanding
-    leases: tuple[Lease, ...]
-    pauses: tuple[int, ...]
-    recalled: tuple[str, ...]
-
-
 class PoolScripts:
     """The scripts of one pool over one connection, for one session at a time."""
 
@@ -165,22 +103,26 @@ class PoolScripts:
         return [int(fence) for fence in fences]
 
     async def take(
-        self, sid: str, n: int, asks: Sequence[tuple[str, int]] = (), *, margin: int = 0, grace: int = 0
-    ) -> Take:
+        self, sid: str, n: int, asks: Sequence[tuple[str, int]] = (), *, margin: int = 0, grace: int = 0,
+        ties: Sequence[Tie] = (), ttl: int = 0,
+    ) -> Take:  # fmt: skip
         """Lease free resources, up to so many for each site of *asks*, as (site, number); "" is any site.
 
         :param margin: ms that a resource must have left; what has less is cleared away.
         :param grace: ms for which what a dead session held serves nobody.
+        :param ties: sticky keys that want one lease each on top of *asks*, which have the site of each.
+        :param ttl: ms for which a key stays tied after its last use.
         :raises SessionLost: the session is over.
         :raises GenerationChanged: the session has not reported to this server yet.
         """
         ask = {
-            "asks": list(asks), "reported": self._reported, "margin": margin, "grace": grace,
-            "verb": self._lane("take"),
+            "asks": list(asks), "ties": packed_ties(ties, asks, self.keys.namespace.name), "ttl": ttl,
+            "reported": self._reported, "margin": margin, "grace": grace, "verb": self._lane("take"),
         }  # fmt: skip
-        (status, *standing), *rest = await self.channel.call(Call("pool_take", self.keys.all(sid), [sid, n, pack(ask)]))
+        keys = [*self.keys.all(sid), *self.keys.ties]
+        (status, *standing), *rest = await self.channel.call(Call("pool_take", keys, [sid, n, pack(ask)]))
         check(status, sid, "take", n)
-        return _taken(standing, *rest)
+        return read_take(standing, *rest)
 
     async def reclaim(self, sid: str, *, grace: int = 0) -> tuple[int, int]:
         """End up to 100 leases of *sid*, a session that is over; *grace* as for :meth:`take`.
@@ -263,31 +205,3 @@ def _check(resource: Resource) -> None:
         raise StoreRefused(f"a resource's id is {resource.id!r}: it must have no spaces or control characters")
     if resource.exit and (not _NAME.fullmatch(resource.exit) or len(resource.exit.encode()) > _LONGEST_NAME):
         raise StoreRefused(f"the exit address of {resource.id} is {resource.exit!r}: give an address, or none")
-
-
-def _taken(
-    standing: Sequence[Any], fence: bytes, ids: Sequence[bytes], records: Sequence[bytes], marks: Sequence[bytes],
-    pauses: Sequence[int], recalled: Sequence[bytes],
-) -> Take:  # fmt: skip
-    grace, now, wall, *counts, expired = standing
-    leases = tuple(
-        _lease(name.decode(), int(fence), record, packed, now, wall)
-        for name, record, packed in zip(ids, records, marks, strict=True)
-    )
-    return Take(
-        PoolStanding(bool(grace), *(*counts, expired.decode())),
-        leases,
-        tuple(pauses),
-        tuple(name.decode() for name in recalled),
-    )
-
-
-def _lease(name: str, fence: int, record: bytes, packed: bytes, now: int, wall: int) -> Lease:
-    exit_end = 19 + int(record[16:19])
-    expiry = int(record[3:16])
-    marks = _marks.decode(packed) if packed else {}
-    rests = {site: Rest(max(0, until - now), strikes) for site, (until, strikes) in marks.items()}
-    return Lease(
-        name, fence, record[exit_end:], record[19:exit_end].decode(), expiry - wall if expiry else None,
-        int(record[1:3]), rests,
-    )  # fmt: skip

@@ -99,10 +99,12 @@ def test_a_single_node_fetches_nothing_twice(fleet: Callable[..., Fleet], own_se
 @pytest.mark.slow
 @pytest.mark.parametrize("queue", [{"LEASE_QUEUE": "local"}, {"SCHEDULER": "scrapy.core.scheduler.Scheduler"}])
 def test_hosts_with_queues_of_their_own_go_on(
-    fleet: Callable[..., Fleet], own_server: Server, queue: dict[str, str]
+    fleet: Callable[..., Fleet], own_server: Server, own_relay: Relay, queue: dict[str, str]
 ) -> None:
-    """What a host comes across meanwhile it fetches without a lease, and claims it when the store is back."""
-    shop = fleet(url=own_server.url, products=300, latency=0.3)
+    """What a host comes across meanwhile, or has just asked for, it fetches without a lease, and claims it later."""
+    shop = fleet(url=own_relay.url, products=300, latency=0.3)
+    # So long does it take that something is asked for when the store goes.
+    own_relay.delay = 0.05
     nodes = start(shop, "a", "b", settings=queue)
     shop.wait_for_hits(40)
     with outage(own_server.kill, own_server.start, 6) as away:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from scrapy_lease.store.pool_scripts import Backoff, Lease, PoolScripts, Resource, Take, Verdict
+from scrapy_lease.store.pool_scripts import Backoff, Lease, PoolScripts, Resource, Take, Tie, Verdict
 from tests.helpers.servers import Server
 from tests.lua.bed import TTL, Bed
 
@@ -131,8 +131,19 @@ class Member:
         holds = [(lease.id, lease.fence) for lease in leases]
         return self._bed.run(self.scripts.report(self.sid, self._number("report", n), holds, previous=previous))
 
-    def take(self, *asks: tuple[str, int], n: int | None = None, margin: int = 0, grace: int = 0) -> Take:
-        return self._bed.run(self.scripts.take(self.sid, self._number("take", n), asks, margin=margin, grace=grace))
+    def take(self, *asks: tuple[str, int], n: int | None = None, **options: Any) -> Take:
+        return self._bed.run(self.scripts.take(self.sid, self._number("take", n), asks, **options))
+
+    def tie(self, *ties: Tie, want: int = 0, n: int | None = None, ttl: int = HOUR, **options: Any) -> Take:
+        """Take for sticky keys, and besides so many for the site of the first."""
+        sites = dict.fromkeys(tie.site for tie in ties if tie.site is not None)
+        asks = [(site, 0 if number else want) for number, site in enumerate(sites)]
+        return self.take(*asks, n=n, ties=ties, ttl=ttl, **options)
+
+    def tied(self, key: str, site: str = "shop", *, offer: str = "", avoid: str = "", **options: Any) -> str:
+        """What a take for one key says that it is tied to; "": nothing could be had."""
+        (id_,) = self.tie(Tie(key, site, offer, frozenset(avoid.split())), **options).tied
+        return id_
 
     def get(self, want: int = 1, site: str = "") -> tuple[Lease, ...]:
         """What a take for one site gives."""

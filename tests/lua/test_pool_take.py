@@ -143,6 +143,26 @@ def test_a_late_copy_of_a_take_in_vain_takes_nothing(bed: PoolBed) -> None:
     assert member.take(("", 1), n=1).leases == ()
 
 
+def test_the_probe_of_a_paused_site_is_told(bed: PoolBed) -> None:
+    """Whoever gets it knows that it probes, also by a repeated call; others hear how long they wait for it."""
+    member, prober, other = bed.member("a", ttl=HOUR), bed.member("b", ttl=HOUR), bed.member("c", ttl=HOUR)
+    bed.add(*range(4))
+    leases = member.get(4)
+    for lease in leases:
+        member.say(lease, "ban", "shop")
+    member.back(*leases)
+    (pause,) = prober.take(("shop", 2)).pauses
+    assert 0 < pause <= 10_000
+    bed.pass_time(pause)
+    for _ in range(2):
+        take = prober.take(("news", 1), ("shop", 2), n=7)
+        assert (len(take.leases), take.pauses) == (2, (0, -1))
+    (pause,) = other.take(("shop", 1)).pauses
+    assert 0 < pause <= 1000
+    prober.say(take.leases[1], "ok", "shop")
+    assert other.take(("shop", 1)).pauses == (0,)
+
+
 def test_a_lost_session_gets_nothing(bed: PoolBed) -> None:
     """A session past its deadline is told so."""
     member = bed.member()
@@ -201,5 +221,6 @@ def test_events_tell_who_had_what(bed: PoolBed) -> None:
 
 def test_all_keys_are_in_one_slot(bed: PoolBed) -> None:
     """Every key a pool script is given has the hash tag of its shard."""
-    assert all(key.startswith("{test:0}:") for key in bed.pool.all("a"))
-    assert len(set(bed.pool.all("a", "b"))) == 23
+    keys = [*bed.pool.all("a", "b"), *bed.pool.ties]
+    assert all(key.startswith("{test:0}:") for key in keys)
+    assert len(set(keys)) == 25

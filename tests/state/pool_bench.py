@@ -13,7 +13,7 @@ import pytest
 from scrapy_lease.exceptions import SessionLost, StoreRefused
 from scrapy_lease.store.keys import PoolKeys
 from scrapy_lease.store.messages import GenerationChanged
-from scrapy_lease.store.pool_scripts import Lease, PoolScripts, Resource, Take, Verdict
+from scrapy_lease.store.pool_scripts import Lease, PoolScripts, Resource, Take, Tie, Verdict
 from scrapy_lease.store.scripts import Scripts
 from tests.state.pool_model import PoolModel
 from tests.state.pool_store import PoolContents
@@ -23,6 +23,8 @@ from tests.state.store import Snapshot, Store
 T = TypeVar("T")
 #: An expiry that has passed, whatever the clock shows.
 LONG_AGO = 1
+#: ms for which a key stays tied.
+TIE = 8000
 
 
 class Older(Exception):
@@ -157,11 +159,13 @@ class PoolBench:
         assert reply == expected
         return reply
 
-    def take(self, scripts: PoolScripts, sid: str, n: int, asks: Sequence[tuple[str, int]]) -> Take:
-        """Raises as the script's method does, and Older."""
+    def take(
+        self, scripts: PoolScripts, sid: str, n: int, asks: Sequence[tuple[str, int]], ties: Sequence[Tie] = ()
+    ) -> Take:
+        """Raises as the script's method does, and Older; *ties*: one at most."""
         before = self.read() if asks else None
         try:
-            take = self.run(scripts.take(sid, n, asks))
+            take = self.run(scripts.take(sid, n, asks, ties=ties, ttl=TIE))
         except SessionLost:
             assert not self.read().is_live(sid)
             raise
@@ -176,9 +180,13 @@ class PoolBench:
             assert isinstance(known, list)
             still = [(name, fence) for name, fence in known if self._is_held(name, sid, fence)]
             assert [(lease.id, lease.fence) for lease in take.leases] == still
+            assert [*take.tied] == [self.model.tied(tie.key) for tie in ties]
             return take
-        self._check_grants(take, sid, asks)
-        if before is not None:
+        wanted = {tie.site for tie in ties}
+        self._check_grants(take, sid, [(site, want + (site in wanted)) for site, want in asks])
+        for tie, id_ in zip(ties, take.tied, strict=True):
+            self._check_tie(take, sid, tie, id_, paused=tie.site is not None and take.pauses[0] > 0)
+        if before is not None and not ties:
             self._check_all_is_used(take, sid, asks, before)
         self.model.numbered[sid, "take"] = n, [(lease.id, lease.fence) for lease in take.leases]
         return take
@@ -187,14 +195,35 @@ class PoolBench:
         known = self.model.known.get(name)
         return known is not None and known.belongs(sid, fence)
 
+    def _check_tie(self, take: Take, sid: str, tie: Tie, id_: str, paused: bool) -> None:
+        """A key has what it is tied to while that may serve; the model, at this instant, has granted the leases."""
+        model, known = self.model, self.model.tied(tie.key)
+        granted = {lease.id for lease in take.leases}
+        if tie.site is None:
+            is_kept = known in ("", tie.offer) and model.holds(sid, tie.offer)
+            assert id_ == (tie.offer if is_kept else known)
+        elif paused or take.standing.grace:
+            assert id_ == ""
+        else:
+            known = self.read().in_place_of(known)
+            if model.may_serve(known, tie.site) and (known not in tie.avoid):
+                assert id_ == known
+            else:
+                assert id_ in {"", tie.offer} | granted
+                assert id_ or not (model.holds(sid, tie.offer) and model.may_serve(tie.offer, tie.site))
+        if id_ and model.holds(sid, id_):
+            model.ties[tie.key] = id_, model.now + TIE
+
     def _check_grants(self, take: Take, sid: str, asks: Sequence[tuple[str, int]]) -> None:
         assert not (take.standing.grace and take.leases), "a new server granted within its grace"
         left = list(take.leases)
         for (site, want), pause in zip(asks, take.pauses, strict=True):
             until, _ = self.model.sites.get(site, (0, 0))
-            assert pause >= until - self.model.now
-            fit = [lease for lease in left[:want] if pause == 0 and self._may_serve(lease, site)]
+            assert max(pause, 0) >= until - self.model.now
+            fit = [lease for lease in left[:want] if pause <= 0 and self._may_serve(lease, site)]
             left = left[len(fit) :]
+            assert site in self.model.sites or pause == 0
+            assert pause == -1 or not (fit and site in self.model.sites), "a session probes and does not know it"
         assert not left, "a lease for no site that was asked for"
         for lease in take.leases:
             self._grant(lease, sid)

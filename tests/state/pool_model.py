@@ -56,6 +56,8 @@ class PoolModel:
     sessions: set[str] = field(default_factory=set)
     known: dict[str, Known] = field(default_factory=dict)
     sites: dict[str, tuple[int, int]] = field(default_factory=dict)
+    #: Sticky key -> what it is tied to, and until when.
+    ties: dict[str, tuple[str, int]] = field(default_factory=dict)
     #: (session, verb) -> number and reply of the last call.
     numbered: dict[tuple[str, str], tuple[int, object]] = field(default_factory=dict)
 
@@ -63,6 +65,22 @@ class PoolModel:
         """The reply of an earlier call under this number, ``older``, or None."""
         known, reply = self.numbered.get((sid, verb), (0, None))
         return reply if n == known and n else "older" if n < known else None
+
+    def tied(self, key: str) -> str:
+        """What a sticky key is tied to; "": nothing."""
+        name, end = self.ties.get(key, ("", 0))
+        return name if end > self.now else ""
+
+    def holds(self, sid: str, name: str) -> bool:
+        return name in self.known and self.known[name].state == "leased" and self.known[name].sid == sid
+
+    def may_serve(self, name: str, site: str) -> bool:
+        """May a resource serve a site, now or when its lease ends?"""
+        known = self.known.get(name)
+        return known is not None and (
+            known.state in ("play", "leased") and not self.has_expired(known)
+            and known.rests.get(site, (0, 0))[0] <= self.now
+        )  # fmt: skip
 
     def has_expired(self, known: Known) -> bool:
         return 0 < known.expiry <= self.wall

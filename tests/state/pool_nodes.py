@@ -8,7 +8,7 @@ from typing import Any
 
 from scrapy_lease.exceptions import SessionLost
 from scrapy_lease.store.messages import GenerationChanged
-from scrapy_lease.store.pool_scripts import PoolScripts, Resource, Verdict
+from scrapy_lease.store.pool_scripts import PoolScripts, Resource, Tie, Verdict
 from tests.state.pool_bench import PoolBench
 
 #: Verdicts after which a resource is still leased.
@@ -70,12 +70,12 @@ class PoolNode:
             return False
         return True
 
-    def take(self, asks: Sequence[tuple[str, int]], lost: bool) -> None:
+    def take(self, asks: Sequence[tuple[str, int]], lost: bool, ties: Sequence[Tie] = ()) -> None:
         """Ask for resources; *lost*: the answer does not come."""
         try:
             if self._server != self.bench.server:
                 self._recover("")
-            self._call("take", (asks,), lost)
+            self._call("take", (asks, ties), lost)
         except SessionLost:
             self.is_lost = True
         except GenerationChanged:

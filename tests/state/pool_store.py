@@ -44,7 +44,8 @@ class PoolContents:
         (found,) = wire.make(("EVAL", _READ, 0))
         values = {key.decode(): _decoded(kind, value) for key, kind, value in found}
         space, sessions = keys.namespace, keys.held("")
-        parts = {part: values.get(keys.key(part), {}) for part in POOL_PARTS if part != "events"}
+        names = [part for part in (*POOL_PARTS, "sticky", "sticky_ends") if part != "events"]
+        parts = {part: values.get(keys.key(part), {}) for part in names}
         held = {key.removeprefix(sessions): set(ids) for key, ids in values.items() if key.startswith(sessions)}
         return cls(int(values.get(space.clock, {}).get("now", 0)), parts, held, values.get(space.sessions, {}),
                    int(values.get(space.clock, {}).get("grace", 0)))  # fmt: skip
@@ -68,6 +69,11 @@ class PoolContents:
         found += ["behind"] * behind
         assert len(found) < 2, f"{name} is in {found}"
         return found[0] if found else "aside"
+
+    def in_place_of(self, name: str) -> str:
+        """The identity in play of the exit of a resource, or itself."""
+        exit = self.exit_of(name) if name in self.parts["resources"] else ""
+        return self.parts["exits"].get(exit, name.encode()).decode()
 
     def check(self) -> None:
         """Assert that the keys agree with each other."""
@@ -113,6 +119,6 @@ class PoolContents:
 
 def _decoded(kind: bytes, value: list[bytes]) -> Any:
     if kind == b"set":
-        return {name.decode() for name in value}
+        return {name.decode("utf-8", "backslashreplace") for name in value}
     pairs = zip(value[::2], value[1::2], strict=True)
-    return {key.decode(): float(data) if kind == b"zset" else data for key, data in pairs}
+    return {key.decode("utf-8", "backslashreplace"): float(data) if kind == b"zset" else data for key, data in pairs}

@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from scrapy_lease.exceptions import SessionLost
 from scrapy_lease.store.keys import Namespace
 from scrapy_lease.store.messages import GenerationChanged
-from scrapy_lease.store.pool_scripts import Backoff, Resource, Verdict
+from scrapy_lease.store.pool_scripts import Backoff, Resource, Tie, Verdict
 from scrapy_lease.store.scripts import Scripts
 from tests.helpers.servers import Server
 from tests.state.pool_bench import Older, Past, PoolBench
@@ -45,6 +45,7 @@ nodes = st.integers(0, NODES - 1)
 is_lost = st.sampled_from((False, False, False, True))
 names = st.sampled_from(NAMES)
 sites = st.sampled_from(SITES)
+keys = st.sampled_from(("k", "l"))
 asks = st.lists(st.tuples(st.one_of(sites, st.just("")), st.integers(1, 4)), max_size=2)
 verbs = st.one_of(
     st.tuples(st.just("ok"), st.tuples(sites)),
@@ -101,6 +102,17 @@ class Pools(RuleBasedStateMachine):
         node = self.node(number)
         node.take(wants, lost)
         self.granted.extend(hold for hold in node.holds.items() if hold not in self.granted)
+
+    @rule(number=nodes, key=keys, site=sites, want=st.integers(0, 2), name=names, lost=is_lost, avoids=is_lost)
+    def take_for_a_key(self, number: int, key: str, site: str, want: int, name: str, lost: bool, avoids: bool) -> None:
+        """A key wants its resource, or any; the node offers one that it may or may not have."""
+        avoid = frozenset({self.bench.model.tied(key)} if avoids else ())
+        self.node(number).take([(site, want)], lost, [Tie(key, site, name, avoid)])
+
+    @rule(number=nodes, key=keys, name=names, lost=is_lost)
+    def use_key(self, number: int, key: str, name: str, lost: bool) -> None:
+        """A node says that it uses a key on a resource that it may or may not have."""
+        self.node(number).take([], lost, [Tie(key, None, name)])
 
     @rule(
         number=nodes,
@@ -262,6 +274,14 @@ class Pools(RuleBasedStateMachine):
             if known.state == "leased":
                 assert contents.holder(name) == (known.sid, known.fence)
         self.one_holder(contents)
+        self.keys_are_tied(contents)
+
+    def keys_are_tied(self, contents: PoolContents) -> None:
+        """Keys are tied as the answers said, and what is over is cleared away within a call."""
+        ties, ends = contents.parts["sticky"], contents.parts["sticky_ends"]
+        assert ties.keys() == ends.keys()
+        live = sorted(ties[digest].decode() for digest, end in ends.items() if end > contents.now)
+        assert live == sorted(filter(None, map(self.bench.model.tied, self.bench.model.ties)))
 
     def one_holder(self, contents: PoolContents) -> None:
         """Of those whose session lives, at most one believes to hold an identity."""

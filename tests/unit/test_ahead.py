@@ -12,6 +12,7 @@ from scrapy import Request
 from scrapy_lease.meta import digest_of
 from scrapy_lease.scheduler.ahead import AGAIN, ASIDE, LOOK, Ahead, Candidate, own_order
 from scrapy_lease.scheduler.own_queue import Known
+from scrapy_lease.scheduler.unasked import Unasked
 from scrapy_lease.store.messages import Entry
 
 WINDOW = 4
@@ -207,3 +208,26 @@ def test_what_was_held_here_is_asked_for_again() -> None:
     assert len(bench.ahead) == 1
     assert 19 < (bench.ahead.soonest() or 0) <= 20
     assert not bench.ahead.has_new
+
+
+def test_what_has_no_answer_is_fetched_without_the_store() -> None:
+    """Once each while the store is away, in its place; not what was answered, or was another's before it was asked."""
+    bench = Bench(page(0), page(1), page(2), page(3, priority=1))
+    asks = bench.ask(free=4, a=4)
+    another, one, answered = asks[1:]
+    another.times = 1
+    bench.ahead.drop(answered.entry.digest)
+    bench.add(page(9, priority=-1))
+    taken: list[Candidate] = []
+    unasked = Unasked(bench.ahead, lambda: asks, lambda ask: False, lambda c: bool(taken.append(c)), lambda hold: None)
+    for _ in range(2):
+        unasked.unleased(8, {"a": 8})
+    assert numbers(taken) == [3, 1, 9]
+    assert taken[1] is one
+    assert list(bench.ahead) == [another]
+    assert bench.ahead.soonest() is not None
+    unasked.kept(everything=False)
+    asks = [another]
+    another.times = 0
+    unasked.unleased(8, {"a": 8})
+    assert taken[3:] == [another]

@@ -8,6 +8,7 @@ import pytest
 
 from scrapy_lease.leases.pool.options import PoolOptions
 from scrapy_lease.leases.pool.shelf import Lease, Shelf, Use
+from scrapy_lease.leases.pool.shelf import Rest as Resting
 from scrapy_lease.store.pool_scripts import Rest
 from tests.unit.pool_parts import OTHER, SITE, Clock, granted, open_session
 
@@ -113,9 +114,11 @@ def test_margin(life: float | None, is_found: bool) -> None:
 
 
 def test_a_sticky_key_has_its_lease() -> None:
-    """A key is bound to the lease it got: it waits for it while it is busy, and moves when it cannot have it."""
+    """A key has the lease that the store has tied it to, busy or not; none that it must avoid, and no other."""
     place = Place()
     one, other = place.add("a", "b")
+    assert place.find(sticky="k") == ""
+    place.shelf.ties.tie("k", "b", place.clock.now)
     assert place.find(sticky="k") == "b"
     place.shelf.begin(other, SITE, "k")
     assert place.find(sticky="k") == ""
@@ -124,13 +127,12 @@ def test_a_sticky_key_has_its_lease() -> None:
     place.shelf.begin(one, SITE)
     place.shelf.end(one)
     assert place.find(sticky="k") == "b"
-    assert place.find(sticky="k", avoid=frozenset("b")) == "a"
-    place.shelf.begin(one, SITE, "k")
-    place.shelf.end(one)
-    assert place.shelf.bound("k", SITE) is one
-    place.shelf.remove(one)
-    assert place.shelf.bound("k", SITE) is None
-    assert place.find(sticky="k") == "b"
+    assert place.find(sticky="k", avoid=frozenset("b")) == ""
+    other.rests[SITE] = Resting(place.clock.now + 5, 1)
+    assert place.find(sticky="k") == ""
+    assert place.find(OTHER, sticky="k") == "b"
+    place.shelf.remove(other)
+    assert place.shelf.bound("k", OTHER) is None
 
 
 def test_the_graver_end_counts() -> None:

@@ -54,3 +54,16 @@ def test_a_pause_of_unknown_length_is_asked_for() -> None:
     assert not sites.is_paused(SITE)
     sites.heard(SITE, 3)
     assert sites.is_paused(SITE)
+
+
+def test_a_probe_of_a_pause_that_was_never_heard_of() -> None:
+    """A process that the store gives the probe sends one request as such, and is open to all once that is served."""
+    sites = Sites(Clock())
+    sites.heard(SITE, -0.001)
+    assert not sites.is_paused(SITE)
+    assert sites.is_open(SITE)
+    assert sites.begin(SITE)
+    assert not sites.is_open(SITE)
+    sites.served(SITE)
+    assert sites.is_open(SITE)
+    assert not sites.begin(SITE)

@@ -270,6 +270,18 @@ def test_a_grant_that_was_not_asked_for(crawl: Crawl) -> None:
     assert hold.fence == 11
 
 
+def test_a_grant_that_was_asked_for_before(crawl: Crawl) -> None:
+    """What was asked for when the store went, and fetched without it, is leased by the answer that comes at last."""
+    crawl.goes()
+    hold = crawl.grants_itself("1")
+    crawl.is_back()
+    claim = Claim(Answer.GRANTED, fence=7, attempts=1)
+    assert not crawl.unsafe.was_granted(digest_of("2"), claim)
+    assert crawl.unsafe.was_granted(hold.digest, claim)
+    assert (hold.fence, crawl.unsafe.is_clear) == (7, True)
+    assert not crawl.unsafe.was_granted(hold.digest, claim)
+
+
 def test_leaving(crawl: Crawl) -> None:
     """What was fetched is not to be fetched again; the rest is pushed, and nothing is held any more."""
     crawl.goes()

@@ -23,6 +23,7 @@ class PoolOptions:
     :param backoff: first and longest rest of what was banned or broken.
     :param grace: how long what a dead session held serves nobody.
     :param wait: how long a request waits, unless it says so itself.
+    :param sticky_ttl: how long a sticky key stays with its resource after its last use.
     :param most: leases of this process at once; 0: as many as its requests need.
     :param is_minted: ids are made for the asking: one that is banned is replaced instead of resting.
     """
@@ -35,6 +36,7 @@ class PoolOptions:
     backoff: tuple[float, float] = (30.0, 3600.0)
     grace: float = 0.0
     wait: float = 60.0
+    sticky_ttl: float = 86400.0
     most: int = 0
     is_minted: bool = False
 
@@ -125,15 +127,19 @@ class Taken(Protocol):
     def pauses(self) -> Sequence[int]: ...
     @property
     def recalled(self) -> Sequence[str]: ...
+    @property
+    def tied(self) -> Sequence[str]: ...
 
 
 class PoolStore(Protocol):
     """What a pool needs of the store; see :class:`scrapy_lease.store.pool_scripts.PoolScripts`."""
 
     async def report(self, sid: str, n: int, holds: Sequence[tuple[str, int]], *, previous: str = "") -> list[int]: ...
+    #: *ties* have ``key``, ``site``, ``offer`` and ``avoid``, as :class:`scrapy_lease.leases.pool.ties.Tie` has.
     async def take(
-        self, sid: str, n: int, asks: Sequence[tuple[str, int]] = (), *, margin: int = 0, grace: int = 0
-    ) -> Taken: ...
+        self, sid: str, n: int, asks: Sequence[tuple[str, int]] = (), *, margin: int = 0, grace: int = 0,
+        ties: Sequence[Any] = (), ttl: int = 0,
+    ) -> Taken: ...  # fmt: skip
     async def reclaim(self, sid: str, *, grace: int = 0) -> tuple[int, int]: ...
     #: *verdicts* have ``id``, ``fence``, ``verb`` and ``args``, as :class:`scrapy_lease.leases.pool.shelf.Word` has.
     async def settle(self, sid: str, n: int, verdicts: Sequence[Any]) -> str: ...

@@ -3,8 +3,7 @@
 :meth:`Pool.take_now` and :meth:`Pool.end` do all that a request costs, without I/O. Nothing is handed out while the
 session is not confirmed, or has not reported to the store under its present id. A place that comes free goes to whoever
 waits longest and can use it; those who wait outside are told by ``on_room``.
-
-What this cannot do: bind a sticky key beyond the lease, or to another process; only the store could.
+A sticky key has the resource that the store has tied it to, and waits for that while another process has it.
 """
 
 from __future__ import annotations
@@ -109,11 +108,12 @@ class Pool:
     def take_now(self, site: str, *, sticky: str = "", avoid: Set[str] = _NONE) -> Use | None:
         """Start a request to *site* on a lease that is here; None: there is none for it now. No I/O.
 
-        :param sticky: requests of one key go through one lease, as long as it is here and may serve the site.
+        :param sticky: requests of one key go through one resource, of all processes, as long as it may serve the site.
+            Of what the store has not said which that is there is none: :meth:`take` asks it.
         :param avoid: ids that the request must not get.
         """
         use = self._start(site, sticky, avoid)
-        if use is None:
+        if use is None and not sticky:
             self._stock.miss(site)
         return use
 
@@ -175,7 +175,7 @@ class Pool:
         self._count("waited")
         waiter = Waiter(site, sticky, avoid)
         self._line.add(waiter)
-        self._stock.lack(site)
+        self._stock.lack(waiter)
         try:
             async with asyncio.timeout(self.options.wait if timeout is None else timeout):
                 return await waiter.future
@@ -232,15 +232,17 @@ class Pool:
         """Give free places to whom they are due, and tell those outside if some are left for them."""
         in_vain = set()
         for waiter in self._line if self._shelf.open else ():
-            if waiter.site in in_vain or waiter.future.done():
+            if waiter.want in in_vain or waiter.future.done():
                 continue
-            avoid = _NONE if waiter.is_tried else waiter.avoid
+            avoid = waiter.avoided
             use = self._start(waiter.site, waiter.sticky, avoid)
             if use is not None:
                 self._line.discard(waiter)
                 waiter.future.set_result(use)
-            elif not waiter.sticky and not avoid:
-                in_vain.add(waiter.site)
+            elif not avoid:
+                in_vain.add(waiter.want)
+        if self._line:
+            self._stock.offer()
         missed = self._stock.missed
         if missed and self._shelf.open and any(self._find(site, "", _NONE) is not None for site in missed):
             missed.clear()

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from scrapy_lease.leases.pool.options import Granted, PoolOptions
+from scrapy_lease.leases.pool.ties import Ties
 from scrapy_lease.leases.session import Session, boot_time
 
 #: Identities, and sites of each, of which it is remembered how they did while they were here.
@@ -50,8 +51,8 @@ class Lease:
     """
 
     __slots__ = (
-        "body", "exit", "farewell", "fence", "id", "idle_since", "is_held", "keys", "probes", "rests", "served",
-        "serves", "session", "sites", "strikes", "suspects", "until", "used", "uses",
+        "body", "exit", "farewell", "fence", "id", "idle_since", "is_held", "probes", "rests", "served", "serves",
+        "session", "sites", "strikes", "suspects", "until", "used", "uses",
     )  # fmt: skip
 
     def __init__(self, granted: Granted, past: Past, session: Session, asked: float) -> None:
@@ -76,8 +77,6 @@ class Lease:
         self.idle_since = time.monotonic()
         #: Sites at which a probe of it is under way.
         self.probes: set[str] = set()
-        #: Sticky keys that are bound to it.
-        self.keys: set[str] = set()
         #: Where it was used, lately.
         self.sites: set[str] = set()
 
@@ -173,7 +172,8 @@ class Shelf:
         self._leases: dict[str, Lease] = {}
         self._open: dict[str, Lease] = {}
         self._pasts: dict[str, Past] = {}
-        self._bound: dict[str, Lease] = {}
+        #: Which of the leases serve which sticky keys.
+        self.ties = Ties(options, clock)
 
     def __len__(self) -> int:
         return len(self._leases)
@@ -194,9 +194,9 @@ class Shelf:
         return self._leases.get(id_)
 
     def bound(self, key: str, site: str, avoid: Set[str] = frozenset()) -> Lease | None:
-        """Return the lease that a sticky key is bound to, if a request to *site* may go through it, now or later."""
-        lease = self._bound.get(key)
-        return lease if lease is not None and self._suits(lease, site, avoid) else None
+        """Return the lease that a sticky key is tied to, if a request to *site* may go through it, now or later."""
+        lease = self._leases.get(self.ties.id_of(key))
+        return lease if lease is not None and self.suits(lease, site, avoid) else None
 
     def add(self, granted: Granted, asked: float) -> Lease:
         """Take in what the store granted at clock time *asked* (s); an older lease of the same resource is over."""
@@ -207,9 +207,10 @@ class Shelf:
         return lease
 
     def find(self, site: str, sticky: str = "", avoid: Set[str] = frozenset()) -> Lease | None:
-        """Return an open lease for a request to *site*, none of *avoid*; a sticky key has its own, open or not."""
-        if sticky and (bound := self.bound(sticky, site, avoid)) is not None:
-            return bound if bound.id in self._open else None
+        """Return an open lease for a request to *site*, none of *avoid*; a sticky key has its own or none."""
+        if sticky:
+            bound = self.bound(sticky, site, avoid)
+            return bound if bound is not None and bound.id in self._open else None
         for lease in reversed(self._open.values()):
             # The way of nearly all, without a call.
             if lease.rests and not lease.may_serve(site):
@@ -228,7 +229,7 @@ class Shelf:
         lease.used += 1
         lease.sites.add(site)
         if sticky:
-            self._bind(sticky, lease)
+            self.ties.use(sticky)
         if lease.used == self._reuse and lease.farewell is None:
             lease.farewell = ("back", (0,))
             del self._open[lease.id]
@@ -266,22 +267,13 @@ class Shelf:
         if self._leases.get(lease.id) is lease:
             del self._leases[lease.id]
             self._open.pop(lease.id, None)
-        for key in lease.keys:
-            if self._bound.get(key) is lease:
-                del self._bound[key]
-        lease.keys.clear()
+            self.ties.leave(lease.id)
 
-    def _suits(self, lease: Lease, site: str, avoid: Set[str]) -> bool:
+    def suits(self, lease: Lease, site: str, avoid: Set[str] = frozenset()) -> bool:
+        """May a request to *site* go through a lease, now or when it is open?"""
         rest = lease.rests.get(site)
         is_resting = rest is not None and rest.until > self._clock()
         return lease.farewell is None and lease.id not in avoid and not is_resting and not self.is_ending(lease)
-
-    def _bind(self, key: str, lease: Lease) -> None:
-        if (before := self._bound.get(key)) is not lease:
-            if before is not None:
-                before.keys.discard(key)
-            self._bound[key] = lease
-            lease.keys.add(key)
 
     def _past(self, id_: str) -> Past:
         past = self._pasts.pop(id_, None) or Past(set(), set(), {})

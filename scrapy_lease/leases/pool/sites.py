@@ -48,8 +48,13 @@ class Sites:
         self.pauses[site] = _Pause()
 
     def heard(self, site: str, left: float) -> None:
-        """The store says that the pause of *site* lasts *left* s more; 0: it is over, or there is none."""
+        """The store says that the pause of *site* lasts *left* s more; 0: it is over, or there is none.
+
+        Below 0: it is over, and this process is to find out whether it is, also if it has never heard of it.
+        """
         pause = self.pauses.get(site)
+        if pause is None and left < 0:
+            pause = self.pauses[site] = _Pause()
         if left > 0:
             if pause is None:
                 pause = self.pauses[site] = _Pause()

@@ -11,16 +11,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
 from scrapy_lease.leases.pool.blame import WITNESSES, Blame
-from scrapy_lease.leases.pool.options import PoolOptions, PoolStore, RestLike, Standing, Taken
-from scrapy_lease.leases.pool.shelf import Lease, Past, Shelf, Word
+from scrapy_lease.leases.pool.options import PoolOptions, PoolStore, Standing, Taken
+from scrapy_lease.leases.pool.shelf import Lease, Shelf, Word
 from scrapy_lease.leases.pool.sites import Sites
-from scrapy_lease.leases.pool.turns import Asks, Turns
-from scrapy_lease.leases.pool.wants import Line, asks_for
+from scrapy_lease.leases.pool.strays import stray_of
+from scrapy_lease.leases.pool.turns import Turns
+from scrapy_lease.leases.pool.wants import Asks, Line, Waiter, asks_for, can_be_offered, learn_ties
 from scrapy_lease.leases.session import Session, boot_time
 
 #: Seconds between takes while anybody waits here; while they have nothing at all. Leases rotate that are a second old:
@@ -30,19 +30,6 @@ LOOK, STARVING = 1.05, 0.5
 BRIEF = 0.25
 #: Sites whose pauses are asked for along the way.
 SITES = 64
-
-
-@dataclass(frozen=True, slots=True)
-class _Stray:
-    """A resource of which the store thinks that this session has still to hear: it is told that it has."""
-
-    id: str
-    fence: int = 0
-    body: bytes = b""
-    exit: str = ""
-    life: int | None = None
-    strikes: int = 0
-    rests: Mapping[str, RestLike] = field(default_factory=dict)
 
 
 class Stock:
@@ -83,7 +70,7 @@ class Stock:
         self._last_take = float("-inf")
         #: Leases that the store knows this session to wait for.
         self._missing = 0
-        #: Sites for which it is no use to ask before a second has passed.
+        #: What it is no use to ask for before a second has passed: sites, and wants of sticky keys.
         self._vain: set[str] = set()
 
     def __repr__(self) -> str:
@@ -95,11 +82,17 @@ class Stock:
         """A request outside found no place."""
         if not self.is_closed:
             self.missed.add(site)
-            self.lack(site)
+            self._lack(site)
 
-    def lack(self, site: str) -> None:
-        """Somebody waits for *site*: see to it now, unless the store has just been asked."""
-        if site not in self._vain:
+    def lack(self, waiter: Waiter) -> None:
+        """Somebody waits: see to it now, unless it is for what is here, or the store has just been asked."""
+        if not waiter.sticky or self.shelf.bound(waiter.sticky, waiter.site, waiter.avoided) is None:
+            self._lack(waiter.want)
+
+    def offer(self) -> None:
+        """Ask at once for sticky keys for which there was nothing, if they can be tied to what is here."""
+        if wants := can_be_offered(self._line, self.shelf, self.sites, self._options):
+            self._vain -= wants
             self.turns.wake()
 
     def look(self) -> None:
@@ -189,41 +182,39 @@ class Stock:
                 self.part(lease, "back", (0,))
         self._on_places()
 
-    def asks(self) -> list[tuple[str, int]] | None:
-        """Return what to ask for, as (site, number of leases); empty: nothing any more; None: no call is needed now."""
+    def asks(self) -> Asks | None:
+        """Return what to ask for; empty: nothing any more; None: no call is needed now."""
         if self.is_closed:
             was_missing, self._missing = self._missing, 0
-            return [] if was_missing else None
+            return Asks([], []) if was_missing else None
         demand = self._demand() if self.missed else {}
         if not demand:
             self.missed.clear()
         asks = asks_for(self._line, demand, self.shelf, self.sites, self._options)
-        considered = {waiter.site for waiter in self._line} | demand.keys() | self.missed
+        considered = {waiter.site for waiter in self._line if not waiter.sticky} | demand.keys() | self.missed
+        considered |= asks.wants
         if not self._is_due(asks):
             self._vain |= considered
             return None
         self._vain = considered
         self._last_take, self._is_to_look = boot_time(), False
         self._line.mark_asked()
-        others = self._used_sites() - {site for site, _ in asks}
-        return [*asks, *((site, 0) for site in islice(others, SITES))]
+        others = self._used_sites() - {site for site, _ in asks.sites}
+        sites = [*asks.sites, *((site, 0) for site in islice(others, SITES))]
+        return Asks(sites, [*asks.ties, *self.shelf.ties.to_tell()])
 
     def took(self, asks: Asks, taken: Taken, asked: float) -> None:
         """Take in the answer to a take that was sent at clock time *asked* (s)."""
         for granted in taken.leases:
             self.shelf.add(granted, asked)
             self.count("leased")
-        wanted, paused = 0, set()
-        for (site, number), left in zip(asks, taken.pauses, strict=True):
+        for (site, _), left in zip(asks.sites, taken.pauses, strict=True):
             self.sites.heard(site, left / 1000)
-            if left:
-                paused.add(site)
-            else:
-                wanted += number
-        self._missing = max(0, wanted - len(taken.leases))
+        deferred = learn_ties(asks.ties, taken, asked, self.shelf, self.sites)
+        self._missing = asks.unmet(taken) + len(deferred)
         if not self._missing:
-            self._vain = paused
-        self._line.mark_tried()
+            self._vain = {site for (site, _), left in zip(asks.sites, taken.pauses, strict=True) if left}
+        self._line.mark_tried(deferred)
         self._stand(taken.standing)
         for id_ in taken.recalled:
             self._recall(id_)
@@ -231,7 +222,7 @@ class Stock:
             self.close()
         self._on_places()
         for waiter in self._line:
-            self.lack(waiter.site)
+            self.lack(waiter)
 
     def answered(self, word: Word, reply: str) -> None:
         """Take in what the store says of a word."""
@@ -254,17 +245,22 @@ class Stock:
     def reported(self) -> None:
         """The store and this process agree on what is leased."""
         self._vain.clear()
+        self.shelf.ties.confirm_all()
         self._on_places()
+
+    def _lack(self, want: str) -> None:
+        if want not in self._vain:
+            self.turns.wake()
 
     def _used_sites(self) -> set[str]:
         return set().union(*(lease.sites for lease in self.shelf))
 
     def _is_due(self, asks: Asks) -> bool:
-        if any(site not in self._vain for site, _ in asks):
+        if asks.wants - self._vain:
             return True
         if self._is_to_look and (self.shelf or self._missing):
             return True
-        return bool(asks or self._missing) and self._next_look() <= 0
+        return bool(asks.sites or self._missing) and self._next_look() <= 0
 
     def _next_look(self) -> float:
         return self._last_take + (LOOK if self.shelf else STARVING) - boot_time()
@@ -286,9 +282,7 @@ class Stock:
         if lease is not None:
             self._end_now(lease)
         elif not any(word.id == id_ for word in self.turns.outbox):
-            stray = Lease(_Stray(id_), Past(set(), set(), {}), self._session, boot_time())
-            stray.is_held = False
-            self.turns.outbox.append(Word(stray, "back", (0,)))
+            self.turns.outbox.append(Word(stray_of(id_, self._session), "back", (0,)))
             self.turns.nudge()
 
     def _end_now(self, lease: Lease) -> None:

@@ -13,13 +13,14 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from scrapy_lease.exceptions import GenerationChanged, SessionLost, StoreUnavailable
 from scrapy_lease.leases.lanes import Lane
 from scrapy_lease.leases.pool.options import PoolOptions, PoolStore, Taken
 from scrapy_lease.leases.pool.shelf import Lease, Word
+from scrapy_lease.leases.pool.wants import Asks
 from scrapy_lease.leases.session import Session, boot_time
 
 logger = logging.getLogger(__name__)
@@ -35,8 +36,6 @@ STEP, SHORTEST = 0.5, 0.02
 #: Seconds that giving back may take when a pool stops; what is left comes back with the end of the session.
 STOP = 2.0
 
-Asks = Sequence[tuple[str, int]]
-
 
 class Owner(Protocol):
     """Who uses the turns: the pool."""
@@ -51,7 +50,7 @@ class Owner(Protocol):
         """A turn begins: what has become due?"""
 
     def asks(self) -> Asks | None:
-        """Return what to ask for, as (site, number); empty: nothing any more; None: no call is needed now."""
+        """Return what to ask for; empty: nothing any more; None: no call is needed now."""
 
     def took(self, asks: Asks, taken: Taken, asked: float) -> None:
         """A take was answered that was sent at clock time *asked* (s)."""
@@ -267,8 +266,10 @@ class Turns:
         self._check(sid)
         self._asked = boot_time()
         options = self._options
-        margin, grace = int(options.margin * 1000), int(options.grace * 1000)
-        return await self._store.take(sid, n, asks, margin=margin, grace=grace)
+        return await self._store.take(
+            sid, n, asks.sites, margin=int(options.margin * 1000), grace=int(options.grace * 1000),
+            ties=asks.ties, ttl=int(options.sticky_ttl * 1000),
+        )  # fmt: skip
 
     async def _send_report(self, sid: str, n: int, leases: list[Lease]) -> list[int]:
         previous = self._holder if self._holder != sid else ""

@@ -1,15 +1,19 @@
 -- Leases free resources of a pool to a session, and tells how the pool stands; wanting none is a look.
--- On the way up to 100 rests that are over and 100 resources that have expired are cleared away.
--- ARGV run_id, sid, n, {asks, reported, margin, grace, verb}: asks are {site, want} pairs ('' is any site); reported: the
---      server that the session has reported to; margin: ms of life a resource must have left; grace: ms for which what a
---      dead session held serves nobody; verb: the name of this lane of numbered calls
+-- On the way up to 100 each of rests that are over, resources that have expired and ties that have are cleared away.
+-- ARGV run_id, sid, n, {asks, ties, ttl, reported, margin, grace, verb}: asks are {site, want} pairs ('' is any site);
+--      ties are {key, number of its ask, offer, {id not to be tied to, …}}: each a sticky key that wants, on top of its
+--      ask, the resource it is tied to, or any; offer: a lease of the session's it may be tied to instead, or ''; number
+--      0: it is in use on what it offers, and only to be renewed; ttl: ms that a tie lasts; reported: the server that the
+--      session has reported to; margin: ms of life a resource must have left; grace: ms for which what a dead session
+--      held serves nobody; verb: the name of this lane of numbered calls
 -- Returns {{'ok', grace, lease clock, wall clock, free, spotted, leased, resting, known, others that wait, share, yield, a
 --          session that is over and to be reclaimed, or ''},
 --          fence, {id, …}, {record, …}, {its rests for sites, packed, or '', …}, {ms for which each site asked for is
---          paused, …}, {id that is to be given back, or is lost, …}}
+--          paused, or -1: its pause is over, and a lease of the session is the probe of it, …}, {id that is to be given back, or is
+--          lost, …}, {what each key is tied to, or '': nothing yet, …}}
 --         | {{'lost'}} | {{'report'}} | {{'older'}}
 -- yield: how many leases the session is to give back as soon as their requests end, since others wait for their share
-local run_id, sid, n, ask = ARGV[1], ARGV[2], tonumber(ARGV[3]), cmsgpack.unpack(ARGV[4])
+local run_id, n = ARGV[1], tonumber(ARGV[3])
 local SEEN, TENURE, PROBE = 3000, 1000, 30000 -- ms: a waiter that asks counts; a lease before it rotates; a probe of a site
 local AGAIN = 1000                           -- ms until who waits for the probe of another session asks again
 local LOOKED, RIVALS = 4, 100                -- sessions whose life is looked at, waiters that are counted, a call
@@ -20,28 +24,6 @@ if deadline_of(sessions, sid) <= now then return {{'lost'}} end
 if ask.reported ~= run_id then return {{'report'}} end
 local before = replay(session, ask.verb, n)
 if before == 'older' then return {{'older'}} end
-
-local function clear_away()
-  for _, id in ipairs(redis.call('ZRANGEBYSCORE', expiries, '-inf', int(wall), 'LIMIT', 0, MOVES)) do
-    local value = redis.call('HGET', resources, id)
-    if redis.call('HEXISTS', leases, id) == 1 or is_in_doubt(id, value) then
-      redis.call('ZREM', expiries, id)
-    else
-      vanish(id, value, 'expired')
-    end
-  end
-  for _, id in ipairs(redis.call('ZRANGEBYSCORE', resting, '-inf', int(now), 'LIMIT', 0, MOVES)) do
-    redis.call('ZREM', resting, id)
-    local value = redis.call('HGET', resources, id)
-    if has_expired(value, at_once) then
-      vanish(id, value, 'expired')
-    elseif flag_of(value) == PLAIN then
-      enter(id, value, now)
-    else
-      vacate(id, value)
-    end
-  end
-end
 
 local function find_expired()
   for _, other in ipairs(redis.call('ZRANGE', members, 0, LOOKED - 1)) do
@@ -61,24 +43,23 @@ local holds = redis.call('SCARD', held)
 -- How many leases a site may serve now: none while it is paused, and one when the pause is over, to see whether it is.
 -- To others the site stays paused meanwhile, but they may soon hear more; to the session that probes it is open, lest what
 -- it leased for that lies idle.
-local function open_site(i, site, count)
+local function open_site(i, site)
   local packed = redis.call('HGET', sites, site)
-  opens[i], pauses[i] = count, 0
+  opens[i], pauses[i] = math.huge, 0
   if not packed then return end
   local until_when, strikes, probe, prober = unpack(cmsgpack.unpack(packed))
-  local is_own = prober == sid
-  pauses[i] = math.max(0, until_when - now, is_own and 0 or math.min(probe - now, AGAIN))
-  opens[i] = (pauses[i] > 0 or is_own and probe > now and holds > 0) and 0 or math.min(count, 1)
+  local is_own = prober == sid and probe > now and holds > 0
+  pauses[i] = math.max(0, until_when - now, prober ~= sid and math.min(probe - now, AGAIN) or 0)
+  opens[i] = (pauses[i] > 0 or is_own) and 0 or 1
+  if is_own and pauses[i] == 0 then pauses[i] = -1 end
   probes[i] = cmsgpack.pack({until_when, strikes, now + PROBE, sid})
 end
 
-for i, pair in ipairs(ask.asks) do
-  open_site(i, pair[1], pair[2])
-  wanted = wanted + opens[i]
-end
+for i, pair in ipairs(ask.asks) do open_site(i, pair[1]) end
+resolve_ties(pauses, before, grace)
+for i, pair in ipairs(ask.asks) do wanted = wanted + math.min(opens[i], pair[2] + #wishes[i]) end
 if wanted + holds > 0 then redis.call('ZADD', members, 'NX', int(now), sid) end
 
-local too_soon = moment(wall + ask.margin)
 local seen_arrivals = (tonumber(redis.call('HGET', meta, 'arrivals')) or 0) + arrivals
 local clean = redis.call('ZCOUNT', free, '-inf', int(now))
 local ready = clean + redis.call('ZCOUNT', spotted, '-inf', int(now))
@@ -169,6 +150,38 @@ local function pick(site, count, limit, left, is_probe)
   return probed + plain + others, plain, is_more
 end
 
+local function is_any() return true end
+
+-- Picks what keys of an ask are tied to, as far as it is free and allowed. Returns how many were picked, how many of
+-- free, the wishes of keys that are tied to nothing, and whether something was left for others.
+local function pick_tied(i, allowed, limit, left)
+  local got, plain, loose, is_kept = 0, 0, {}, false
+  for _, wish in ipairs(wishes[i]) do
+    local number, key, id, set = unpack(wish)
+    if not set then
+      loose[#loose + 1] = wish
+    elseif set ~= AWAY and not redis.call('ZSCORE', set, id) then
+      wanted = wanted - 1
+      tie(number, key, id) -- picked for another key of this call
+    elseif set ~= AWAY and got < math.min(allowed, opens[i]) then
+      if set == free and plain < limit or set == spotted and left == 0 then
+        got = got + pick_from(set, {id}, 1, 0, set == spotted and is_any)
+        plain = plain + (set == free and 1 or 0)
+        tie(number, key, id)
+      else
+        is_kept = true
+      end
+    end
+  end
+  return got, plain, loose, is_kept
+end
+
+local function tie_loose(loose, first)
+  for i, wish in ipairs(loose) do
+    if picked[first + i] then tie(wish[1], wish[2], picked[first + i]) end
+  end
+end
+
 -- How many leases the session may have now, if others wait; how many of the free ones are for those before it.
 local function allowance()
   if untried > 0 then return math.max(0, math.min(wanted, share - holds)), ahead end
@@ -180,13 +193,19 @@ end
 local function grant()
   local allowed, reserved = allowance()
   local limit, left, is_behind = math.max(0, clean - reserved), math.max(0, reserved - clean), false
-  for i, ask in ipairs(ask.asks) do
-    local site, count = ask[1], math.min(opens[i], allowed)
+  for i, pair in ipairs(ask.asks) do
+    local had, got, plain, loose, is_kept = #picked, pick_tied(i, allowed, limit, left)
+    allowed, limit, is_behind = allowed - got, limit - plain, is_behind or is_kept and reserved > 0
+    local site, count = pair[1], math.min(opens[i] - got, pair[2] + #loose, allowed)
     if count > 0 then
-      local got, plain, is_more = pick(site, count, limit, left, probes[i])
-      allowed, limit = allowed - got, limit - plain
-      if got > 0 and probes[i] then redis.call('HSET', sites, site, probes[i]) end
-      is_behind = is_behind or got < count and reserved > 0 and (is_more or clean > 0)
+      local more, of_free, is_more = pick(site, count, limit, left, probes[i])
+      allowed, limit = allowed - more, limit - of_free
+      tie_loose(loose, #picked - more)
+      is_behind = is_behind or more < count and reserved > 0 and (is_more or clean > 0)
+    end
+    if #picked > had and probes[i] then
+      redis.call('HSET', sites, site, probes[i])
+      pauses[i] = -1
     end
   end
   return is_behind
@@ -270,4 +289,4 @@ local yield = to_yield()
 finish()
 return {{'ok', grace and 1 or 0, now, wall, redis.call('ZCARD', free), redis.call('ZCARD', spotted),
   redis.call('HLEN', leases), redis.call('ZCARD', resting), redis.call('HLEN', resources), rivals, share, yield, expired},
-  fence, picked, values, marks, pauses, recalled()}
+  fence, picked, values, marks, pauses, recalled(), tied}

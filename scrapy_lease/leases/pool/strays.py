@@ -1,0 +1,30 @@
+"""Resources that the store holds to be this process's, and of which it knows nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from scrapy_lease.leases.pool.options import RestLike
+from scrapy_lease.leases.pool.shelf import Lease, Past
+from scrapy_lease.leases.session import Session, boot_time
+
+
+@dataclass(frozen=True, slots=True)
+class _Stray:
+    """A resource of which the store thinks that this session has still to hear: it is told that it has."""
+
+    id: str
+    fence: int = 0
+    body: bytes = b""
+    exit: str = ""
+    life: int | None = None
+    strikes: int = 0
+    rests: Mapping[str, RestLike] = field(default_factory=dict)
+
+
+def stray_of(id_: str, session: Session) -> Lease:
+    """Return the lease of a resource of which this process knows nothing, as far as it is needed to say so."""
+    lease = Lease(_Stray(id_), Past(set(), set(), {}), session, boot_time())
+    lease.is_held = False
+    return lease

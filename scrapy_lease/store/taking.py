@@ -1,0 +1,139 @@
+"""What the script that leases resources of a pool is asked and answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+from scrapy_lease.store.columns import raw
+
+_marks = msgspec.msgpack.Decoder(dict[str, tuple[int, int]])
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """A resource rests for a site: ms left, 0 when its next use there is a probe; how often in a row it was banned."""
+
+    left: int
+    strikes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A resource leased to this session.
+
+    :param life: ms until the provider takes it back, None: for ever. Counted from the moment of the call.
+    :param strikes: how often in a row it was broken; above 0 its first use is a probe, to be settled by its own.
+    :param rests: the sites for which it is not to be used, or only to be probed.
+    """
+
+    id: str
+    fence: int
+    body: bytes
+    exit: str
+    life: int | None
+    strikes: int
+    rests: Mapping[str, Rest]
+
+
+@dataclass(frozen=True, slots=True)
+class Tie:
+    """A sticky key, and what the session asks for it.
+
+    :param key: any text; the store is shown a digest of it.
+    :param site: where it is to serve, None: the key is in use on *offer*, and stays tied to it for another time.
+    :param offer: a lease of this session that it may be tied to if it is tied to nothing that may serve; "": none.
+    :param avoid: ids that it must not be tied to.
+    """
+
+    key: str
+    site: str | None
+    offer: str = ""
+    avoid: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class PoolStanding:
+    """How a pool stands: resources free, free but resting for some site, leased, resting for all, known at all.
+
+    ``waiting``: other live sessions that wait; ``share``: leases a session may have while others wait; ``yields``:
+    leases this session is to give back as soon as their requests end; ``expired``: a session that is over and holds or
+    waits, to be reclaimed, or "".
+    """
+
+    grace: bool
+    free: int
+    spotted: int
+    leased: int
+    resting: int
+    known: int
+    waiting: int
+    share: int
+    yields: int
+    expired: str
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """Reply of ``PoolScripts.take``.
+
+    :param pauses: for each site asked for, ms for which it is paused, or after which to ask again while another session
+        sees whether it still has to be; -1: this session is to see, by a request that is settled by ``ok`` if it is
+        served.
+    :param recalled: ids that the session holds and is to give back at once, or does not hold any more.
+    :param tied: for each sticky key the id it is tied to, leased to this session or to another; "": nothing could be
+        had for it yet.
+    """
+
+    standing: PoolStanding
+    leases: tuple[Lease, ...]
+    pauses: tuple[int, ...]
+    recalled: tuple[str, ...]
+    tied: tuple[str, ...]
+
+
+def packed_ties(ties: Sequence[Tie], asks: Sequence[tuple[str, int]], namespace: str) -> list[tuple[Any, ...]]:
+    """Return *ties* as the script takes them."""
+    numbers = {site: number for number, (site, _) in enumerate(asks, 1)}
+    secret = blake2b(namespace.encode(), digest_size=32).digest()
+    return [
+        (
+            raw(blake2b(tie.key.encode(), key=secret, digest_size=16).digest()),
+            0 if tie.site is None else numbers[tie.site], tie.offer, sorted(tie.avoid),
+        )
+        for tie in ties
+    ]  # fmt: skip
+
+
+def read_take(
+    standing: Sequence[Any], fence: bytes, ids: Sequence[bytes], records: Sequence[bytes], marks: Sequence[bytes],
+    pauses: Sequence[int], recalled: Sequence[bytes], tied: Sequence[bytes],
+) -> Take:  # fmt: skip
+    """Read the answer of the script."""
+    grace, now, wall, *counts, expired = standing
+    leases = tuple(
+        _lease(name.decode(), int(fence), record, packed, now, wall)
+        for name, record, packed in zip(ids, records, marks, strict=True)
+    )
+    return Take(
+        PoolStanding(bool(grace), *(*counts, expired.decode())),
+        leases,
+        tuple(pauses),
+        tuple(name.decode() for name in recalled),
+        tuple(name.decode() for name in tied),
+    )
+
+
+def _lease(name: str, fence: int, record: bytes, packed: bytes, now: int, wall: int) -> Lease:
+    exit_end = 19 + int(record[16:19])
+    expiry = int(record[3:16])
+    marks = _marks.decode(packed) if packed else {}
+    rests = {site: Rest(max(0, until - now), strikes) for site, (until, strikes) in marks.items()}
+    return Lease(
+        name, fence, record[exit_end:], record[19:exit_end].decode(), expiry - wall if expiry else None,
+        int(record[1:3]), rests,
+    )  # fmt: skip
