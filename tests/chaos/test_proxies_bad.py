@@ -1,0 +1,170 @@
+"""Proxies and sites that go wrong, in whole crawls of several nodes: what is fetched, what is wasted, who is blamed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.helpers.fleet import Node, until
+from tests.helpers.lending import banned, shared, unlent
+from tests.helpers.proxied import Bed, pool_keys, urls
+from tests.helpers.proxies import BAN_PAGE, ForwardProxy
+from tests.helpers.spiders import dead_letters, is_long, items_of, paths_of, records_of
+
+#: What rests does so to the end of the crawl.
+RESTS = {"LEASE_PROXY_BACKOFF": "60,60", "DOWNLOAD_TIMEOUT": "1"}
+POLICY = """
+class Policy:
+    def judge(self, request, response, exception):
+        return "ban" if response is not None and "robot" in response.text else None
+"""
+NODES = 3 if is_long() else 2
+PAGES = 400 if is_long() else 90
+
+
+def pages(number: int = PAGES) -> list[str]:
+    return [f"/page/{page}" for page in range(number)]
+
+
+def crawl(b: Bed, **options: object) -> list[Node]:
+    """Crawl with all nodes until they have ended by themselves."""
+    nodes = [b.crawl(name=f"n{number}", **options) for number in range(NODES)]
+    b.shop.wait(nodes)
+    return nodes
+
+
+def judge(b: Bed, done: list[str]) -> None:
+    """These pages are done; nothing came directly, nor through what another node had."""
+    assert set(paths_of(items_of(b.shop))) == set(done)
+    assert not shared(b.site.hits)
+    assert not unlent(b)
+    assert b.site.peers <= b.exits()
+    assert dead_letters(b.client) == []
+
+
+def wasted(b: Bed, proxy: ForwardProxy) -> int:
+    """The requests that a bad proxy was tried with."""
+    return proxy.refused + len(proxy.seen)
+
+
+@pytest.mark.parametrize("fault", ["mixed", *(["refuse", "hang", "ban", "dead"] if is_long() else [])])
+def test_a_third_of_the_pool_is_bad(bed: Callable[..., Bed], fault: str) -> None:
+    """All items are done without one attempt counted; each bad proxy wastes at most 5 requests before it rests."""
+    b = bed(9, latency=0.05)
+    bad = b.web.proxies[::3]
+    faults = dict(zip(bad, ["refuse", "hang", "ban"] if fault == "mixed" else [fault] * 3, strict=True))
+    for proxy, kind in faults.items():
+        if kind == "ban":
+            b.site.banned.add(proxy.exit)
+        elif kind == "dead":
+            b.web.die(proxy)
+        else:
+            proxy.mode = kind
+    nodes = crawl(b, pages=PAGES, settings=RESTS)
+    judge(b, pages())
+    counts = [wasted(b, proxy) for proxy in bad]
+    broken = sum(node.stats.get("lease/proxy/broken/default", 0) for node in nodes)
+    print("NUMBERS", fault, "wasted", counts, "broken", broken)
+    assert max(counts) <= 5
+    assert [kind for proxy, kind in faults.items() if kind != "dead" and not wasted(b, proxy)] == []
+    assert broken == sum(kind == "dead" for kind in faults.values())
+    assert banned(b) == {proxy.endpoint for proxy, kind in faults.items() if kind != "dead"}
+    assert sum(node.stats.get("lease/items/failed", 0) for node in nodes) == 0
+    assert b.left()["leased"] == 0
+
+
+def test_all_are_dead(bed: Callable[..., Bed]) -> None:
+    """All nodes close with lease_no_proxies; all items are in the backlog, and a crawl with good proxies ends them."""
+    b = bed(6)
+    dead, good = b.web.proxies[:3], b.web.proxies[3:]
+    for proxy in dead:
+        b.web.die(proxy)
+    nodes = crawl(b, pages=PAGES, settings={**RESTS, "LEASE_PROXY_WAIT": "0.5", "LEASE_PROXIES": urls(dead)})
+    assert {node.stats["finish_reason"] for node in nodes} == {"lease_no_proxies"}
+    assert b.site.hits == []
+    records = records_of(b.client)
+    assert len(records) == PAGES
+    assert {(record.attempts, record.deaths) for record in records} == {(0, 0)}
+    assert {record.state for record in records} <= {"pending", "delayed"}
+    b.run(name="heir", pages=PAGES, settings={**RESTS, "LEASE_PROXIES": urls(good)})
+    judge(b, pages())
+    assert b.site.peers == b.exits(good)
+
+
+def test_all_are_leased_by_others(bed: Callable[..., Bed]) -> None:
+    """Who finds all leased for longer than 5 x LEASE_PROXY_WAIT waits, and goes on when they are free."""
+    b = bed(2)
+    long_ones = [f"/slow/4/{number}" for number in range(2)]
+    holder = b.crawl(paths=" ".join(long_ones), settings={"LEASE_JOB": "long", "DOWNLOAD_TIMEOUT": 20})
+    until(lambda: len(b.site.hits) == 2)
+    waiter = b.crawl(name="n1", pages=20, settings={"LEASE_JOB": "short", "LEASE_PROXY_WAIT": "0.3"})
+    b.shop.wait([holder, waiter])
+    assert {node.stats["finish_reason"] for node in (holder, waiter)} == {"finished"}
+    judge(b, long_ones + pages(20))
+    first = min(hit.started for hit in b.site.hits if hit.agent == "n1")
+    print("NUMBERS first after", first - max(hit.ended for hit in b.site.hits if hit.agent == "n0"))
+    assert first - max(hit.ended for hit in b.site.hits if hit.agent == "n0") < 5
+
+
+@pytest.mark.parametrize("how", ["a page", *(["a status"] if is_long() else [])])
+def test_a_page_that_is_refused_to_all(bed: Callable[..., Bed], how: str) -> None:
+    """Banned proxies and a page that nobody gets, both told by a page that is a 200 or by a status: each is blamed.
+
+    No ban reaches the spider, the page is rejected, and only the banned proxies rest.
+    """
+    b = bed(8, latency=0.05)
+    bad = b.web.proxies[::4]
+    exits = b.exits(bad)
+    refused = {f"/page/{page}" for page in range(20, PAGES, 50)}
+    b.site.ban = (200, BAN_PAGE) if how == "a page" else (403, b"")
+    b.site.bans = lambda peer, path: peer in exits or path in refused
+    (b.shop.folder / "policy.py").write_text(POLICY)
+    nodes = crawl(b, pages=PAGES, settings={**RESTS, "LEASE_POLICY": "policy.Policy"})
+    judge(b, [path for path in pages() if path not in refused])
+    print(
+        "NUMBERS refused",
+        {path: [h.peer for h in b.site.hits if h.path == path] for path in refused},
+        "wasted",
+        [wasted(b, proxy) for proxy in bad],
+    )
+    assert sum(node.stats.get("lease/items/rejected", 0) for node in nodes) == len(refused)
+    assert banned(b) == {proxy.endpoint for proxy in bad}
+    assert max(wasted(b, proxy) for proxy in bad) <= 5
+    assert b.left() == {"leased": 0, "free": 8, "resting": 0, "known": 8}
+
+
+def test_a_site_that_bans_all_for_a_while(bed: Callable[..., Bed]) -> None:
+    """It is paused, with at most half of the pool resting for it, and probed; when it serves again the crawl ends."""
+    b = bed(8, latency=0.02)
+    settings = {"LEASE_PROXY_BACKOFF": "0.5,2", "LEASE_PROXY_WAIT": "5"}
+    nodes = [b.crawl(name=f"n{number}", pages=PAGES, settings=settings) for number in range(NODES)]
+    until(lambda: len(b.site.hits) > PAGES // 4)
+    b.site.bans = lambda peer, path: True
+    began, length = time.monotonic(), 20 if is_long() else 4
+    benched = []
+    while time.monotonic() < began + length:
+        time.sleep(0.1)
+        benched.append(b.client.zcard(pool_keys().key("benched")))
+    b.site.bans = lambda peer, path: False
+    ended = time.monotonic()
+    b.shop.wait(nodes)
+    judge(b, pages())
+    tries = [hit for hit in b.site.hits if began < hit.started < ended]
+    late = [hit for hit in tries if hit.started > began + length / 2]
+    print(
+        "NUMBERS benched",
+        max(benched),
+        "tries",
+        len(tries),
+        "late",
+        len(late),
+        "first served after",
+        min(hit.started for hit in b.site.hits if hit.started > ended) - ended,
+        "end after",
+        time.monotonic() - ended,
+    )
+    assert 1 <= max(benched) <= 4
+    assert len(late) <= length
+    assert b.left() == {"leased": 0, "free": 8, "resting": 0, "known": 8}
