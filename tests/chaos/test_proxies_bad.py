@@ -66,7 +66,6 @@ def test_a_third_of_the_pool_is_bad(bed: Callable[..., Bed], fault: str) -> None
     judge(b, pages())
     counts = [wasted(b, proxy) for proxy in bad]
     broken = sum(node.stats.get("lease/proxy/broken/default", 0) for node in nodes)
-    print("NUMBERS", fault, "wasted", counts, "broken", broken)
     assert max(counts) <= 5
     assert [kind for proxy, kind in faults.items() if kind != "dead" and not wasted(b, proxy)] == []
     assert broken == sum(kind == "dead" for kind in faults.values())
@@ -104,7 +103,6 @@ def test_all_are_leased_by_others(bed: Callable[..., Bed]) -> None:
     assert {node.stats["finish_reason"] for node in (holder, waiter)} == {"finished"}
     judge(b, long_ones + pages(20))
     first = min(hit.started for hit in b.site.hits if hit.agent == "n1")
-    print("NUMBERS first after", first - max(hit.ended for hit in b.site.hits if hit.agent == "n0"))
     assert first - max(hit.ended for hit in b.site.hits if hit.agent == "n0") < 5
 
 
@@ -123,12 +121,6 @@ def test_a_page_that_is_refused_to_all(bed: Callable[..., Bed], how: str) -> Non
     (b.shop.folder / "policy.py").write_text(POLICY)
     nodes = crawl(b, pages=PAGES, settings={**RESTS, "LEASE_POLICY": "policy.Policy"})
     judge(b, [path for path in pages() if path not in refused])
-    print(
-        "NUMBERS refused",
-        {path: [h.peer for h in b.site.hits if h.path == path] for path in refused},
-        "wasted",
-        [wasted(b, proxy) for proxy in bad],
-    )
     assert sum(node.stats.get("lease/items/rejected", 0) for node in nodes) == len(refused)
     assert banned(b) == {proxy.endpoint for proxy in bad}
     assert max(wasted(b, proxy) for proxy in bad) <= 5
@@ -153,18 +145,6 @@ def test_a_site_that_bans_all_for_a_while(bed: Callable[..., Bed]) -> None:
     judge(b, pages())
     tries = [hit for hit in b.site.hits if began < hit.started < ended]
     late = [hit for hit in tries if hit.started > began + length / 2]
-    print(
-        "NUMBERS benched",
-        max(benched),
-        "tries",
-        len(tries),
-        "late",
-        len(late),
-        "first served after",
-        min(hit.started for hit in b.site.hits if hit.started > ended) - ended,
-        "end after",
-        time.monotonic() - ended,
-    )
     assert 1 <= max(benched) <= 4
     assert len(late) <= length
     assert b.left() == {"leased": 0, "free": 8, "resting": 0, "known": 8}
