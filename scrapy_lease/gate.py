@@ -2,8 +2,9 @@
 
 A downloader middleware is not the moment of sending: behind it, a slot's queue may hold a request longer than a
 session lives. So each configured download handler is wrapped: a leased request passes only while its session is
-confirmed at that instant, and its download is cut off when the session no longer is. What did not pass goes back to
-the scheduler (:class:`~scrapy_lease.middlewares.downloader.GuardMiddleware` turns :class:`LeaseLost` into that).
+confirmed at that instant, its download is cut off when the session no longer is, and a response whose lease is gone
+goes no further. What did not pass goes back to the scheduler
+(:class:`~scrapy_lease.middlewares.downloader.GuardMiddleware` turns :class:`LeaseLost` into that).
 
 What it cannot do: stop a process that is frozen between this check and the socket.
 """
@@ -34,10 +35,10 @@ class Gate:
     """Decides what may be sent, and cuts off what may no longer be under way.
 
     The scheduler sets ``is_leased(request)``: whether it handed the request out; ``may_send(request)``: whether the
-    lease still stands; ``on_sent(request)``: called for each leased request that passes; ``is_alone()``: whether the
-    crawl goes on although the session is not confirmed, because the store is away and LEASE_ON_STORE_DOWN allows it.
-    Where proxies are leased, ``has_proxy(request)`` tells whether it goes through one, ``may_use(request)`` whether
-    that is still this process's.
+    lease still stands; ``on_sent(request)`` and ``on_answered(request)``: called for each leased request that passes,
+    and when its response is here; ``is_alone()``: whether the crawl goes on although the session is not confirmed,
+    because the store is away and LEASE_ON_STORE_DOWN allows it. Where proxies are leased, ``has_proxy(request)`` tells
+    whether it goes through one, ``may_use(request)`` whether that is still this process's.
     """
 
     def __init__(self, session: Session) -> None:
@@ -45,6 +46,7 @@ class Gate:
         self.is_leased: Callable[[Request], bool] = lambda request: False
         self.may_send: Callable[[Request], bool] = lambda request: False
         self.on_sent: Callable[[Request], None] = lambda request: None
+        self.on_answered: Callable[[Request], None] = lambda request: None
         self.is_alone: Callable[[], bool] = lambda: False
         self.has_proxy: Callable[[Request], bool] = lambda request: False
         self.may_use: Callable[[Request], bool] = lambda request: True
@@ -73,6 +75,15 @@ class Gate:
         self.on_sent(request)
         if self._timer is None:
             self._watch()
+
+    def admit(self, request: Request) -> None:
+        """Let the response to *request* pass.
+
+        :raises LeaseLost: the lease is gone.
+        """
+        self.on_answered(request)
+        if not self.may_send(request):
+            raise LeaseLost(f"the response to {request} does not count: its lease is gone")
 
     def is_cut_off(self, request: Request) -> bool:
         """Was the download of *request* cut off here?"""
@@ -132,7 +143,7 @@ class GatedHandler:
             return await self._handler.download_request(request)
         gate.enter(request)
         try:
-            return await self._handler.download_request(request)
+            response = await self._handler.download_request(request)
         except asyncio.CancelledError:
             # A CancelledError that leaves a download hangs Scrapy for ever; only what cuts off here becomes ordinary.
             task = asyncio.current_task()
@@ -142,6 +153,8 @@ class GatedHandler:
             raise LeaseLost(f"{request} was cut off: its session is not confirmed any more") from None
         finally:
             gate.leave(request)
+        gate.admit(request)
+        return response
 
     async def close(self) -> None:
         await self._handler.close()

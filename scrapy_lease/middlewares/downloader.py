@@ -6,7 +6,6 @@ from typing import Self
 
 from scrapy import Request
 from scrapy.crawler import Crawler
-from scrapy.http import Response
 
 from scrapy_lease.exceptions import LeaseLost
 from scrapy_lease.outcomes import Tracker
@@ -27,12 +26,11 @@ class TrackMiddleware:
 
 
 class GuardMiddleware:
-    """Innermost (highest number): nothing of a lost lease passes it.
+    """Innermost (highest number): what the gate refuses goes back.
 
-    A response to a request whose lease is gone, and a download that was refused or cut off for that reason
-    (`LeaseLost`), are answered with the request itself. No other middleware, no cache and no retry sees them;
-    the scheduler gets the request back. For `engine.download_async`, which cannot give anything back,
-    `LeaseLost` stays an exception.
+    A request whose lease is gone before it is sent, while it is under way or when its response comes (`LeaseLost`)
+    is answered with the request itself. No other middleware, no cache and no retry sees that; the scheduler gets the
+    request back. For `engine.download_async`, which cannot give anything back, `LeaseLost` stays an exception.
     """
 
     def __init__(self, tracker: Tracker) -> None:
@@ -41,12 +39,6 @@ class GuardMiddleware:
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
         return cls(Tracker.of(crawler))
-
-    def process_request(self, request: Request) -> None:
-        self._tracker.sent(request)
-
-    def process_response(self, request: Request, response: Response) -> Response | Request:
-        return request if self._tracker.answered(request) else response
 
     def process_exception(self, request: Request, exception: Exception) -> Request | None:
         if isinstance(exception, LeaseLost) and self._tracker.is_handed_out(request):

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from scrapy import Request
-from scrapy.exceptions import IgnoreRequest
+from scrapy.exceptions import IgnoreRequest, NotSupported
 from scrapy.http import Response
 
 TRACE_LINES = 20
@@ -99,7 +99,9 @@ def download_outcome(seen: Seen, error: BaseException) -> Outcome:
     """Judge the exception with which a downloader-middleware chain ended."""
     if isinstance(error, IgnoreRequest):
         return Outcome(Kind.REJECTED, "ignored")
-    return Outcome(Kind.FAILED, "target" if seen.sent else "middleware", tail(error))
+    # No handler gets what none of them supports.
+    is_target = seen.sent or isinstance(error, NotSupported)
+    return Outcome(Kind.FAILED, "target" if is_target else "middleware", tail(error))
 
 
 def cancelled_outcome(task: asyncio.Task[Any], culprit: str) -> Outcome:

@@ -74,6 +74,7 @@ class Tracker:
     def __init__(self, retry_codes: frozenset[int]) -> None:
         self._retry_codes = retry_codes
         self._entries: dict[int, Seen] = {}
+        self._by_request: dict[Request, Seen] = {}
         self.done_when: Literal["items", "response", "manual"] = "items"
         self._forget_owner()
 
@@ -108,7 +109,7 @@ class Tracker:
         except what its errback yields.
         """
         number = next(_numbers)
-        self._entries[number] = Seen(request)
+        self._entries[number] = self._by_request[request] = Seen(request)
         _number.set(number)
 
     def current(self) -> Request | None:
@@ -142,16 +143,14 @@ class Tracker:
             entry.chain.add_done_callback(partial(self._chain_ended, _number.get()))
 
     def sent(self, request: Request) -> None:
-        """`request` has passed all middlewares on its way to the download handler."""
-        if (entry := self._chained_here(request)) is not None:
+        """`request` is with its download handler, in whatever task."""
+        if (entry := self._by_request.get(request)) is not None:
             entry.sent = True
 
-    def answered(self, request: Request) -> bool:
-        """A response to `request` is on its way; return whether it must go no further: the lease is gone."""
-        if (entry := self._chained_here(request)) is None:
-            return False
-        entry.sent = False
-        return self.is_stale(request)
+    def answered(self, request: Request) -> None:
+        """The download handler has a response to `request`."""
+        if (entry := self._by_request.get(request)) is not None:
+            entry.sent = False
 
     def is_handed_out(self, request: Request) -> bool:
         """Whether the present task is the chain of `request` as the scheduler handed it out.
@@ -254,6 +253,7 @@ class Tracker:
 
     def _engine_stopped(self) -> None:
         self._entries.clear()
+        self._by_request.clear()
         self._forget_owner()
 
     def _chain_ended(self, number: int, task: asyncio.Task[Any]) -> None:
@@ -275,7 +275,9 @@ class Tracker:
             self._tell(number, replace(outcome, items=entry.items) if entry.items else outcome)
 
     def _tell(self, number: int, outcome: Outcome) -> None:
-        self.on_outcome(self._entries.pop(number).request, outcome)
+        request = self._entries.pop(number).request
+        del self._by_request[request]
+        self.on_outcome(request, outcome)
 
     def _chained_here(self, request: Request) -> Seen | None:
         entry = self._entries.get(_number.get())

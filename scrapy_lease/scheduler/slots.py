@@ -11,7 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from scrapy import Request
+from scrapy.core.downloader import Downloader
 from scrapy.crawler import Crawler
+
+#: Origins whose slot is remembered.
+ORIGINS = 10_000
 
 
 @dataclass(slots=True)
@@ -38,13 +42,18 @@ class Slots:
         self._counts: dict[str, _Count] = {}
         self._slot_of: dict[Request, str] = {}
         self._sending: set[Request] = set()
+        self._slot_of_origin: dict[str, str] = {}
         #: Called when a slot may have become able to send.
         self.on_room: Callable[[], None] = lambda: None
 
     def key_of(self, request: Request) -> str:
         """Return the name of the download slot that Scrapy will use for *request*."""
-        key: str = self._crawler.engine.downloader.get_slot_key(request)
-        return key.replace("\0", "").replace("\1", "")
+        # Without a slot of its own it hangs on the host alone, and to parse the URL takes longer than all the rest.
+        url = request.url
+        end = url.find("/", 8) if url.startswith("http") and Downloader.DOWNLOAD_SLOT not in request.meta else 0
+        origin = url[: max(0, end)]
+        key = self._slot_of_origin.get(origin)
+        return self._asked(request, origin) if key is None else key
 
     def can_send(self, key: str) -> bool:
         """Can this slot send one more request at once? With a delay, one may wait for its time."""
@@ -92,6 +101,16 @@ class Slots:
         if not count.waiting and not count.sending:
             del self._counts[key]
         self.on_room()
+
+    def _asked(self, request: Request, origin: str) -> str:
+        downloader = self._crawler.engine.downloader
+        key: str = downloader.get_slot_key(request).replace("\0", "").replace("\1", "")
+        is_plain = getattr(downloader.get_slot_key, "__func__", None) is Downloader.get_slot_key
+        if origin and is_plain and not downloader.ip_concurrency:
+            if len(self._slot_of_origin) >= ORIGINS:
+                self._slot_of_origin.clear()
+            self._slot_of_origin[origin] = key
+        return key
 
     def _limits(self, key: str) -> tuple[int, float]:
         slot = self._crawler.engine.downloader.slots.get(key)

@@ -104,8 +104,9 @@ class Tries:
         tracker.is_certain = lambda: self._gate.is_open
         tracker.certainty = self.certainty
         self._gate.is_leased = self._out.__contains__
-        self._gate.may_send = lambda request: not self.is_stale(request)
+        self._gate.may_send = self._may_send
         self._gate.on_sent = self._sent
+        self._gate.on_answered = tracker.answered
 
     def __repr__(self) -> str:
         return f"<Tries: {self.window}, {len(self._out)} with the engine>"
@@ -371,6 +372,10 @@ class Tries:
             else:
                 self._put_again(found)
 
+    def _may_send(self, request: Request) -> bool:
+        found = self._out.get(request)
+        return found is None or not self._is_stale(found)
+
     def _takes_items(self, request: Request) -> bool:
         found = self._out.get(request)
         return found is None or found.takes_items
@@ -442,6 +447,7 @@ class Tries:
         self.window.put(self._slots.key_of(found.request), found.request.priority, found, again=True)
 
     def _sent(self, request: Request) -> None:
+        self._tracker.sent(request)
         self._slots.sent(request)
         self._progress(request)
 

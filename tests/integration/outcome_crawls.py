@@ -27,7 +27,11 @@ from scrapy.core.scheduler import Scheduler
 from scrapy.crawler import AsyncCrawlerRunner, Crawler
 from scrapy.utils.defer import deferred_from_coro
 from scrapy.utils.httpobj import urlparse_cached
+from scrapy.utils.misc import build_from_crawler, load_object
 
+from scrapy_lease.addon import gate_handlers
+from scrapy_lease.gate import Gate, GatedHandler, handler_for
+from scrapy_lease.leases.session import Session
 from scrapy_lease.middlewares.downloader import GuardMiddleware, TrackMiddleware
 from scrapy_lease.middlewares.spider import InnerMiddleware, OuterMiddleware
 from scrapy_lease.outcomes import Kind, Outcome, Tracker, current_request
@@ -136,6 +140,29 @@ def path_of(request: Request) -> str:
     return urlparse_cached(request).path
 
 
+class OpenGate:
+    """An extension that puts the gate before the download handlers; it lets all pass that is not stale."""
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> OpenGate:
+        tracker = Tracker.of(crawler)
+        gate = Gate(Session(node="n", ttl=60, config="", fresh=True, info={}))
+        gate.is_alone, gate.is_leased = lambda: True, lambda request: True
+        gate.may_send = lambda request: not tracker.is_stale(request)
+        gate.on_sent, gate.on_answered = tracker.sent, tracker.answered
+
+        def gated(scheme: str, original: Any) -> type[GatedHandler]:
+            class Gated(handler_for(scheme, original)):  # type: ignore[misc]
+                @classmethod
+                def from_crawler(cls, crawler: Crawler) -> Any:
+                    return cls(build_from_crawler(load_object(original), crawler), gate)
+
+            return Gated
+
+        gate_handlers(crawler.settings, gated)
+        return cls()
+
+
 class RecordingScheduler(Scheduler):
     """Scrapy's scheduler that tracks what it hands out, unless meta["untracked"]."""
 
@@ -238,7 +265,7 @@ def settings(mode: str, row: Row) -> dict[str, Any]:
         | extra.pop("DOWNLOADER_MIDDLEWARES", {}),
         "SPIDER_MIDDLEWARES": {OuterMiddleware: -1000, InnerMiddleware: 2000} | extra.pop("SPIDER_MIDDLEWARES", {}),
         "TELNETCONSOLE_ENABLED": False,
-        "EXTENSIONS": {"scrapy.extensions.remote_control.RemoteControl": None},
+        "EXTENSIONS": {"scrapy.extensions.remote_control.RemoteControl": None, OpenGate: 0},
         "LOG_ENABLED": False,
         "RETRY_TIMES": 1,
         "TWISTED_REACTOR_ENABLED": mode == "reactor",

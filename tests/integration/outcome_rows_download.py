@@ -316,22 +316,27 @@ class Witnessed(RowSpider):
 class StaleResponse(Witnessed):
     """A response to a request whose lease was lost: no other middleware sees it, the request goes back."""
 
+    asked = 0
+
     @property
     def stale(self) -> bool:
-        if not self.record.events:
+        self.asked += 1
+        if self.asked == 2:
+            # The gate asks before it sends and when the response is there.
             self.record.note("stale")
-            return True
-        return False
+        return self.asked == 2
 
 
-@ROWS.row({"/page": ["done"]}, ["200"])
+@ROWS.row({"/page": ["done"]}, ["LeaseLost"])
 class StaleResponseAside(RowSpider):
-    """The same for engine.download_async, which would send such a request again at once: it passes."""
+    """The same for engine.download_async, which would send such a request again at once: it is refused."""
 
     async def parse(self, response: Any) -> Any:
         self.stale = True
-        aside = await self.crawler.engine.download_async(response.request)
-        self.record.note(aside.status)
+        try:
+            await self.crawler.engine.download_async(response.request)
+        except LeaseLost as error:
+            self.record.note(type(error).__name__)
 
 
 class LosesFirst(BaseDownloadHandler):

@@ -139,6 +139,31 @@ async def test_a_name_that_the_store_cannot_order_is_mended(slot: str) -> None:
 
 
 @on_reactor
+async def test_the_name_is_the_one_that_scrapy_uses() -> None:
+    """Whatever the URL looks like, and also the second time, when it is known."""
+    schemes = ("http://", "https://", "HTTP://", "ftp://", "verylongscheme://", "s3://")
+    rests = ("a/b/c", "b/b/c", "a.example:81/x/", "u:p@c/x/y", "[::1]:8/x", "d?q=/x", "d#/x", "e")
+    urls = [f"{scheme}{rest}" for scheme in schemes for rest in rests]
+    urls += ["http:///a/b", "httpx://f/g", "data:,a/b/c", "file:///a/b"]
+    with slots_of() as slots:
+        downloader = slots._crawler.engine.downloader
+        requests = [Request(url, meta={"verbatim_url": True}) for url in urls]
+        for _ in range(2):
+            for request in requests:
+                assert slots.key_of(request) == downloader.get_slot_key(Request(request.url)), request.url
+        assert slots.key_of(page(download_slot="own")) == "own"
+
+
+@on_reactor
+async def test_a_downloader_that_names_slots_its_own_way_is_asked() -> None:
+    """What it says of one request of a host does not go for another."""
+    with slots_of() as slots:
+        downloader = slots._crawler.engine.downloader
+        downloader.get_slot_key = lambda request: request.url
+        assert slots.key_of(page(1)) != slots.key_of(page(2))
+
+
+@on_reactor
 async def test_whoever_waits_for_room_is_told() -> None:
     """Each moment at which a slot may have become able to send is told, with the counts as they are then."""
     with slots_of(DOWNLOAD_DELAY=5) as slots:
