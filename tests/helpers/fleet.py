@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -17,6 +16,7 @@ from typing import Any, Self
 from sqlalchemy import create_engine, text
 
 from example.hits import Hit, Kill, Verdict, read
+from tests.helpers.nursery import start_copy, start_fresh
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "example_project"
@@ -41,14 +41,14 @@ def environment(**more: str) -> dict[str, str]:
 class Node:
     """One crawling process."""
 
-    def __init__(self, name: str, command: list[str], folder: Path) -> None:
+    def __init__(self, name: str, arguments: list[str], folder: Path, *, fresh: bool = False, **variables: str) -> None:
         self.name = name
         self.log_path = folder / f"{name}.log"
         self.killed_at: float | None = None
+        env = environment(**variables)
         with self.log_path.open("ab") as log:
-            self.process = subprocess.Popen(
-                command, stdout=log, stderr=subprocess.STDOUT, cwd=folder, env=environment(), start_new_session=True
-            )
+            start = start_fresh if fresh else start_copy
+            self.process = start("scrapy", arguments, cwd=folder, env=env, stdout=log.fileno(), stderr=log.fileno())
 
     def __repr__(self) -> str:
         return f"<Node {self.name} pid={self.process.pid} exit={self.process.poll()}>"
@@ -123,10 +123,14 @@ class Fleet:
     :param url: the store's.
     :param products: how many the shop has.
     :param latency: seconds before each of its answers.
+    :param fresh: nodes are fresh interpreters, as a user's are, and no copies of one that has imported all.
     """
 
-    def __init__(self, folder: Path, url: str, *, products: int = 100, latency: float = 0.0) -> None:
+    def __init__(
+        self, folder: Path, url: str, *, products: int = 100, latency: float = 0.0, fresh: bool = False
+    ) -> None:
         self.folder = folder
+        self._fresh = fresh
         self.url = url
         self.products = products
         self.nodes: list[Node] = []
@@ -135,19 +139,19 @@ class Fleet:
         self._open_shop(port=0)
 
     def _open_shop(self, port: int) -> None:
-        self._shop = subprocess.Popen(
-            [sys.executable, "-m", "example.shop", "--port", str(port), "--products", str(self.products), "--json",
-             "--log", str(self.hits_path), "--latency", str(self._latency)],
-            stdout=subprocess.PIPE, cwd=self.folder, env=environment(),
-        )  # fmt: skip
-        assert self._shop.stdout is not None
-        self.base = json.loads(self._shop.stdout.readline())["url"]
+        options = {
+            "port": port, "products": self.products, "log": self.hits_path, "latency": self._latency,
+        }  # fmt: skip
+        arguments = ["--json", *(f"--{name}={value}" for name, value in options.items())]
+        told, stdout = os.pipe()
+        self._shop = start_copy("example.shop", arguments, cwd=self.folder, env=environment(), stdout=stdout)
+        os.close(stdout)
+        with open(told) as lines:
+            self.base = json.loads(lines.readline())["url"]
 
     def _close_shop(self) -> None:
         self._shop.kill()
         self._shop.wait()
-        if self._shop.stdout is not None:
-            self._shop.stdout.close()
 
     def reopen_shop(self, products: int) -> None:
         """Close the shop and open it at the same address with so many products and an empty log."""
@@ -179,7 +183,7 @@ class Fleet:
         **arguments: Any,
     ) -> Node:
         """Start ``scrapy crawl`` of the example project as node *name*."""
-        return self._start(name, ["crawl", spider], settings, url, {"base": self.base, **arguments}, EXAMPLE)
+        return self._start(name, ["crawl", spider], settings, url, {"base": self.base, **arguments}, True)
 
     def run(self, name: str, source: str, *, settings: Mapping[str, Any] = {}, url: str = "", **arguments: Any) -> Node:
         """Start ``scrapy runspider`` of *source*, Python text with one spider, as node *name*."""
@@ -223,7 +227,7 @@ class Fleet:
 
     def _start(
         self, name: str, verb: list[str], settings: Mapping[str, Any], url: str, arguments: Mapping[str, Any],
-        project: Path | None = None,
+        is_example: bool = False,
     ) -> Node:  # fmt: skip
         chosen = {
             **QUICK,
@@ -232,18 +236,13 @@ class Fleet:
             "SHOP_DATABASE_URL": self.database,
             **settings,
         }
-        command = [sys.executable, "-m", "scrapy", *verb]
+        command = list(verb)
         for key, value in chosen.items():
             command += ["-s", f"{key}={value}"]
         for key, value in arguments.items():
             command += ["-a", f"{key}={value}"]
-        folder = self.folder
-        if project is not None:
-            os.environ["SCRAPY_SETTINGS_MODULE"] = "example.settings"
-        try:
-            node = Node(name, command, folder)
-        finally:
-            os.environ.pop("SCRAPY_SETTINGS_MODULE", None)
+        variables = {"SCRAPY_SETTINGS_MODULE": "example.settings"} if is_example else {}
+        node = Node(name, command, self.folder, fresh=self._fresh, **variables)
         self.nodes.append(node)
         return node
 
