@@ -65,11 +65,16 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks `server` each test whose fixtures start the server that SCRAPY_LEASE_TEST_SERVER names.
+    """Marks `server` each test that starts the server that SCRAPY_LEASE_TEST_SERVER names and that depends on it.
+
+    That is every test whose fixtures start it but those of a module that is marked `one_server`: what they check is
+    decided by the node, on replies that are the same from every server. Of these, whoever is marked `each_server`
+    stands for the others on each server.
 
     The state machines come first: they take longest, and would be waited for at the end.
     """
     for item in items:
-        if "server_kind" in getattr(item, "fixturenames", ()):
+        depends = not item.get_closest_marker("one_server") or item.get_closest_marker("each_server")
+        if depends and "server_kind" in getattr(item, "fixturenames", ()):
             item.add_marker("server")
     items.sort(key=lambda item: "state" not in item.path.parts)

@@ -6,12 +6,16 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
+import pytest
+
 from scrapy_lease.store.calls import Script
 from tests.helpers.fleet import Fleet, until
 from tests.helpers.foreign import plain, scrapy_redis, together
 from tests.helpers.relay import Relay
 from tests.helpers.servers import Server
 from tests.helpers.spiders import crawl, items_of, paths_of, records_of, scope_of
+
+pytestmark = pytest.mark.one_server
 
 #: Lists of ten products each, of which each page links to the next.
 SHOP = """
@@ -33,6 +37,7 @@ SLOW = """
     """
 
 
+@pytest.mark.each_server
 def test_four_nodes_with_the_scheduler_of_scrapy_redis(fleet: Callable[..., Fleet], server: Server) -> None:
     """Four live nodes with one queue in Redis: each product is fetched once and reaches the pipelines once."""
     shop = fleet(products=120, latency=0.2)
@@ -105,6 +110,7 @@ def test_a_frozen_node_is_taken_over_from(fleet: Callable[..., Fleet]) -> None:
     assert sleeper.stats["lease/session/lost"] == 1
 
 
+@pytest.mark.each_server
 def test_the_store_is_killed_in_mid_crawl(
     fleet: Callable[..., Fleet], own_server: Server, make_server: Callable[..., Server]
 ) -> None:

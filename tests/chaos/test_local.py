@@ -13,6 +13,8 @@ from tests.helpers.fleet import Fleet, Node, until
 from tests.helpers.servers import Server
 from tests.helpers.spiders import LISTS, LOCAL, crawl, items_of, paths_of, records_of, seeds
 
+pytestmark = pytest.mark.one_server
+
 #: Chained list pages, each one list long in time.
 SLOW_FIRST = """
 class SlowFirst(ShopSpider):
@@ -42,6 +44,7 @@ def twice_of(shop: Fleet, victim: Node, at: float) -> None:
     assert set(shop.expected) <= set(paths_of(items_of(shop)))
 
 
+@pytest.mark.each_server
 @pytest.mark.parametrize("seed", seeds(2))
 def test_a_node_is_killed(fleet: Callable[..., Fleet], server: Server, seed: int) -> None:
     """Three hosts, one SIGKILLed at a random moment: what it held is taken over, twice only what it had in flight."""

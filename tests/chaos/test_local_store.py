@@ -14,6 +14,8 @@ from tests.helpers.servers import Server
 from tests.helpers.spiders import crawl, items_of, paths_of, records_of, scope_of
 from tests.integration.cli_tool import Tool
 
+pytestmark = pytest.mark.one_server
+
 LOCAL = {"LEASE_QUEUE": "local"}
 PRODUCTS = """
 class Products(ShopSpider):
@@ -28,6 +30,7 @@ def local(shop: Fleet, name: str, source: str = PRODUCTS, **settings: object) ->
     return crawl(shop, name, source, settings={**LOCAL, **settings})
 
 
+@pytest.mark.each_server
 @pytest.mark.parametrize("seconds", [0.5, 5, *([60] if LONG else [])])
 def test_the_server_is_killed(fleet: Callable[..., Fleet], own_server: Server, seconds: float) -> None:
     """SIGKILL of the store in mid-crawl and back: nothing lost, twice only what was in flight, no hang."""
@@ -68,6 +71,7 @@ def test_the_server_is_frozen(fleet: Callable[..., Fleet], own_server: Server) -
         speaks_once(node)
 
 
+@pytest.mark.each_server
 def test_the_store_is_emptied(fleet: Callable[..., Fleet], own_server: Server) -> None:
     """FLUSHALL in mid-crawl: the hosts go on, and everything is fetched at least once; what is done may come again."""
     shop = fleet(url=own_server.url, products=60, latency=0.2)

@@ -6,8 +6,12 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
+import pytest
+
 from tests.helpers.fleet import Fleet, until
 from tests.helpers.spiders import crawl, is_long, items_of, paths_of
+
+pytestmark = pytest.mark.one_server
 
 TTL = 3.0
 #: Seconds of a call that blocks.
@@ -37,6 +41,7 @@ class Blocking(ShopSpider):
 """
 
 
+@pytest.mark.each_server
 def test_a_frozen_node_is_taken_over_from(fleet: Callable[..., Fleet]) -> None:
     """SIGSTOP for 3 x TTL: others take over; awake, its stale results reach no pipeline, it reclaims and goes on."""
     shop = fleet(products=40)

@@ -6,9 +6,13 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
+import pytest
+
 from tests.helpers.fleet import Fleet
 from tests.helpers.servers import Server
 from tests.helpers.spiders import crawl, items_of, paths_of, records_of
+
+pytestmark = pytest.mark.one_server
 
 SLOW = """
 class Slow(ShopSpider):
@@ -21,6 +25,7 @@ class Slow(ShopSpider):
 SETTINGS = {"CONCURRENT_REQUESTS": 4, "LEASE_TTL": 30, "LEASE_WINDOW": 20}
 
 
+@pytest.mark.each_server
 def test_a_node_that_leaves_hands_everything_back_at_once(fleet: Callable[..., Fleet], server: Server) -> None:
     """SIGTERM: what was being sent is waited for, the window is pending again, without an attempt or a death."""
     shop = fleet(products=30)

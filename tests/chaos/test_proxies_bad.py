@@ -13,6 +13,8 @@ from tests.helpers.proxied import Bed, pool_keys, urls
 from tests.helpers.proxies import BAN_PAGE, ForwardProxy
 from tests.helpers.spiders import dead_letters, is_long, items_of, paths_of, records_of
 
+pytestmark = pytest.mark.one_server
+
 #: What rests does so to the end of the crawl.
 RESTS = {"LEASE_PROXY_BACKOFF": "60,60", "DOWNLOAD_TIMEOUT": "1"}
 POLICY = """

@@ -17,6 +17,8 @@ from tests.helpers.proxies import DIRECT, Web
 from tests.helpers.servers import Server
 from tests.helpers.spiders import is_long, items_of, paths_of, records_of, seeds
 
+pytestmark = pytest.mark.one_server
+
 LONG = os.environ.get("SCRAPY_LEASE_TEST_LONG") == "1"
 #: Of a node that freezes, in s.
 TTL = 2.0
@@ -54,6 +56,7 @@ def held_at(b: Bed, node: Node, moment: float) -> list[Lending]:
     return [one for one in lendings(b) if one.node == node.name and one.began < moment < one.ended]
 
 
+@pytest.mark.each_server
 @pytest.mark.parametrize("seed", seeds(1))
 def test_a_node_is_killed(bed: Callable[..., Bed], seed: int) -> None:
     """Three nodes, one SIGKILLed at a random moment: its proxies serve others once it has expired, and not before."""
@@ -186,6 +189,7 @@ def own_bed(fleet: Callable[..., Fleet], own_server: Server) -> Iterator[Bed]:
 AWAY = [("forgets", 0.0), *([("returns", 0.3), ("returns", 1.0), ("returns", 4.0), ("returns", 10.0)] if LONG else [])]
 
 
+@pytest.mark.each_server
 @pytest.mark.parametrize(("how", "seconds"), AWAY)
 @pytest.mark.parametrize("seed", seeds(1))
 def test_the_server_is_killed(own_bed: Bed, own_server: Server, how: str, seconds: float, seed: int) -> None:

@@ -14,6 +14,8 @@ from tests.helpers.fleet import Fleet, Node, until
 from tests.helpers.relay import Relay
 from tests.helpers.servers import Server
 
+pytestmark = pytest.mark.one_server
+
 UNSAFE = {"LEASE_ON_STORE_DOWN": "unsafe_local"}
 #: So that much is left to be discovered, and little is fetched at a time.
 SLOW = {**UNSAFE, "CONCURRENT_REQUESTS": "8", "CONCURRENT_REQUESTS_PER_DOMAIN": "8", "LEASE_WINDOW": "8"}
@@ -65,6 +67,7 @@ def is_complete(shop: Fleet, url: str, settings: Mapping[str, str] = {}) -> None
     assert len(shop.hits("/product/")) == before
 
 
+@pytest.mark.each_server
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["killed", "frozen"])
 def test_two_nodes_go_on(fleet: Callable[..., Fleet], own_server: Server, way: str) -> None:
@@ -114,6 +117,7 @@ def test_hosts_with_queues_of_their_own_go_on(
     is_complete(shop, own_server.url, queue)
 
 
+@pytest.mark.each_server
 @pytest.mark.slow
 def test_the_store_comes_back_empty(fleet: Callable[..., Fleet], own_server: Server) -> None:
     """What the node held, had found and had pushed lately is in the backlog again, and fetched once."""

@@ -14,6 +14,8 @@ from tests.helpers.fleet import EXAMPLE, Fleet, until
 from tests.helpers.servers import Server
 from tests.integration.cli_tool import Tool, in_project
 
+pytestmark = pytest.mark.one_server
+
 WORKER = "s02_fed"
 
 
@@ -33,6 +35,7 @@ def pages(fleet: Fleet, first: int, last: int) -> list[str]:
     return [f"{fleet.base}/product/{number}" for number in range(first, last + 1)]
 
 
+@pytest.mark.each_server
 def test_a_standing_worker_fetches_what_is_pushed(fleet: Fleet, tool: Tool) -> None:
     """Pushed URLs are fetched once each by a worker that waits for them; pushed again they are known."""
     node = fleet.crawl("node-1", WORKER)
@@ -62,6 +65,7 @@ def test_a_paused_job_is_not_fetched_until_it_is_resumed(fleet: Fleet, tool: Too
     fleet.wait_for_hits(20)
 
 
+@pytest.mark.each_server
 @pytest.mark.slow
 def test_a_drained_node_leaves_and_gives_back(server: Server, tmp_path: Path, tool: Tool) -> None:
     """`drain` ends the node's crawl with lease_drained, its leases are back, and it comes back only after `undrain`."""

@@ -11,6 +11,8 @@ from scrapy_lease.store.scripts import Scripts
 from tests.helpers.servers import Server
 from tests.integration.cli_tool import Tool, bury_all, finish_all
 
+pytestmark = pytest.mark.one_server
+
 PAGES = tuple(f"http://a.test/{n}" for n in range(3))
 
 

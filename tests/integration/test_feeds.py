@@ -14,6 +14,8 @@ from tests.helpers.fleet import Fleet, until
 from tests.helpers.servers import Server
 from tests.helpers.spiders import items_of, paths_of
 
+pytestmark = pytest.mark.one_server
+
 KINDS = {"list": {}, "set": {"REDIS_START_URLS_AS_SET": "True"}, "zset": {"REDIS_START_URLS_AS_ZSET": "True"}}
 
 
@@ -22,6 +24,7 @@ def fetched(shop: Fleet, prefix: str = "/product/") -> Counter[str]:
     return Counter(paths_of(shop.hits(prefix)))
 
 
+@pytest.mark.each_server
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_feed_of_urls(fleet: Callable[..., Fleet], server: Server, kind: str) -> None:
     """500 URLs in a list, set or sorted set: each is fetched once, and no key is left on the feed's server."""
@@ -33,6 +36,7 @@ def test_a_feed_of_urls(fleet: Callable[..., Fleet], server: Server, kind: str) 
     assert left_behind(client) == []
 
 
+@pytest.mark.each_server
 @pytest.mark.parametrize("mode", ["one", "each"])
 def test_two_nodes_and_a_feed(fleet: Callable[..., Fleet], server: Server, mode: str) -> None:
     """Whoever reads, both nodes fetch what is fed, each page once; both end when there was no work for a while."""
@@ -286,6 +290,7 @@ def test_what_refuses_to_start(
     assert not shop.hits()
 
 
+@pytest.mark.each_server
 def test_a_feed_of_another_type_closes_the_crawl(fleet: Callable[..., Fleet], server: Server) -> None:
     """A set read as a list: one error says what to set, the crawl closes, the feed is as it was."""
     shop, client = fleet(products=1), server.client()

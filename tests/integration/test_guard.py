@@ -14,6 +14,8 @@ from tests.helpers.foreign import plain, scrapy_redis, together
 from tests.helpers.servers import Server
 from tests.helpers.spiders import ALL_ARE_HERE, crawl, items_of, paths_of, records_of, scope_of
 
+pytestmark = pytest.mark.one_server
+
 Run = Callable[..., Node]
 LIST = """
     class Listed(ShopSpider):
@@ -60,6 +62,7 @@ def fetched(shop: Fleet, prefix: str = "/product/") -> Counter[str]:
     return Counter(hit.path for hit in shop.hits(prefix))
 
 
+@pytest.mark.each_server
 def test_two_nodes_with_one_list_fetch_each_product_once(shop: Fleet, server: Server) -> None:
     """Each host has its own scheduler and the same list: the site sees each product once, nobody keeps a lease."""
     nodes = together(shop, 2, LIST, lambda: plain(CONCURRENT_REQUESTS=4))

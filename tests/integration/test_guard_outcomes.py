@@ -13,6 +13,8 @@ from tests.helpers.foreign import plain, scrapy_redis
 from tests.helpers.servers import Server
 from tests.helpers.spiders import crawl, dead_letters, items_of, paths_of, records_of
 
+pytestmark = pytest.mark.one_server
+
 Settings = Callable[..., Mapping[str, Any]]
 
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
+import pytest
+
 from tests.helpers.fleet import Fleet
 from tests.helpers.spiders import PRELUDE
+
+pytestmark = pytest.mark.one_server
 
 #: Each kind with the field, without it, and as one that takes no fence although it has the field.
 SOURCE = (

@@ -14,6 +14,8 @@ from tests.helpers.fleet import Fleet, Node, until
 from tests.helpers.servers import Server
 from tests.helpers.spiders import crawl, dead_letters, items_of, paths_of, push, records_of
 
+pytestmark = pytest.mark.one_server
+
 Run = Callable[..., Node]
 
 
@@ -91,6 +93,7 @@ def test_a_wrong_key_is_a_fault_of_the_page_that_led_to_it(shop: Fleet, run: Run
     assert node.stats["lease/items/dead"] == 1
 
 
+@pytest.mark.each_server
 def test_redirects_and_retries_belong_to_their_item(shop: Fleet, run: Run, server: Server) -> None:
     """A redirected and a retried page are each one item, done once; the page redirected to is an item of its own."""
     source = """
@@ -179,6 +182,7 @@ def test_what_an_errback_yields(shop: Fleet, run: Run) -> None:
     assert paths_of(items_of(shop)) == ["/product/1", "/product/2", "errback-1", "errback-2"]
 
 
+@pytest.mark.each_server
 def test_what_survives_the_backlog(shop: Fleet, run: Run) -> None:
     """Method, body, headers, cookies, cb_kwargs, flags, meta, priority and request classes come out as they went in."""
     run("""
@@ -289,6 +293,7 @@ def test_without_a_reactor(shop: Fleet, run: Run) -> None:
     assert node.stats["finish_reason"] == "finished"
 
 
+@pytest.mark.each_server
 def test_hostile_payloads(shop: Fleet, run: Run, server: Server) -> None:
     """Rubbish and code in the backlog: dead letters, nothing of it runs, the rest is fetched."""
     hostile = [

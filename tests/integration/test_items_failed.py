@@ -13,6 +13,8 @@ from tests.helpers.fleet import Fleet, until
 from tests.helpers.servers import Server
 from tests.helpers.spiders import crawl, dead_letters, is_long, items_of, paths_of, push, records_of
 
+pytestmark = pytest.mark.one_server
+
 FAILING = """
 class Failing(ShopSpider):
     async def start(self):
@@ -36,6 +38,7 @@ def shop(fleet: Callable[..., Fleet]) -> Fleet:
     return fleet(products=40)
 
 
+@pytest.mark.each_server
 @pytest.mark.parametrize(
     ("kind", "trace"), [("callback", "ValueError: no price"), ("pipeline", "not JSON serializable")]
 )
@@ -110,6 +113,7 @@ def test_a_page_that_kills_its_process(shop: Fleet, server: Server) -> None:
     assert set(paths_of(items_of(shop))) == set(shop.expected) - {f"/product/{deadly}"}
 
 
+@pytest.mark.each_server
 def test_at_most_once(shop: Fleet, server: Server) -> None:
     """LEASE_ON_HOLDER_DEATH = park: what a killed node may have sent is a doubtful dead letter, the rest is done."""
     source = """

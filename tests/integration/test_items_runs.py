@@ -5,9 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import pytest
+
 from tests.helpers.fleet import Fleet
 from tests.helpers.servers import Server
 from tests.helpers.spiders import crawl, items_of, paths_of, records_of, scope_of
+
+pytestmark = pytest.mark.one_server
 
 LISTS = """
 class Lists(ShopSpider):
@@ -29,6 +33,7 @@ class One(ShopSpider):
 SMALL = {"LEASE_EXPECTED_ITEMS": 200_000}
 
 
+@pytest.mark.each_server
 def test_a_second_crawl_finds_what_is_new(fleet: Callable[..., Fleet]) -> None:
     """The second crawl walks the lists again, fetches no product that it knows, and finds the new ones."""
     shop = fleet(products=20)
@@ -71,6 +76,7 @@ def test_a_named_run_is_a_pass_of_its_own(fleet: Callable[..., Fleet], server: S
     assert last.stats["finish_reason"] == "lease_all_done"
 
 
+@pytest.mark.each_server
 def test_old_runs_are_deleted(fleet: Callable[..., Fleet], server: Server) -> None:
     """LEASE_RUNS_KEEP: of named runs only the last are kept, no key of the others stays; the unnamed run does."""
     shop = fleet(products=1)
@@ -98,6 +104,7 @@ def test_a_live_run_is_not_deleted(fleet: Callable[..., Fleet], server: Server) 
     assert standing.wait(10) == 0
 
 
+@pytest.mark.each_server
 def test_marks_that_end(fleet: Callable[..., Fleet], server: Server) -> None:
     """LEASE_DONE_TTL: a product is fetched again once so long has passed since it was done, and not before."""
     shop = fleet(products=1)

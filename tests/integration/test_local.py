@@ -13,6 +13,8 @@ from tests.helpers.fleet import Fleet, Node, until
 from tests.helpers.servers import Server
 from tests.helpers.spiders import LISTS, LOCAL, crawl, dead_letters, items_of, paths_of, push, records_of
 
+pytestmark = pytest.mark.one_server
+
 
 @pytest.fixture
 def shop(fleet: Callable[..., Fleet]) -> Fleet:
@@ -31,6 +33,7 @@ def nodes_of(shop: Fleet, source: str, number: int = 2, **options: Any) -> list[
     return nodes
 
 
+@pytest.mark.each_server
 def test_each_item_once_each_list_by_each_host(fleet: Callable[..., Fleet], server: Server) -> None:
     """Three hosts, 900 products of a site that takes its time: each is fetched once, and each host has its share."""
     shop = fleet(products=900, latency=0.25)

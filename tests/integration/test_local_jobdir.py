@@ -12,6 +12,8 @@ from tests.helpers.fleet import Fleet, Node
 from tests.helpers.servers import Server
 from tests.helpers.spiders import crawl, items_of, paths_of, records_of
 
+pytestmark = pytest.mark.one_server
+
 LISTS = """
 class Lists(ShopSpider):
     async def start(self):

@@ -13,6 +13,8 @@ from scrapy_lease.scheduler.ahead import ASIDE
 from tests.helpers.fleet import Fleet, until
 from tests.helpers.spiders import crawl
 
+pytestmark = pytest.mark.one_server
+
 LONG = os.environ.get("SCRAPY_LEASE_TEST_LONG") == "1"
 NUMBER = 200_000 if LONG else 8_000
 WINDOW = 32

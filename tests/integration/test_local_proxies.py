@@ -17,6 +17,8 @@ from example.hits import ABORTED, Hit
 from tests.helpers.fleet import Fleet, until
 from tests.helpers.local_proxies import LocalProxies
 
+pytestmark = pytest.mark.one_server
+
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Iterator[Fleet]:

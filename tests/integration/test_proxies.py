@@ -15,6 +15,8 @@ from tests.helpers.proxied import Bed, pool_keys, urls
 from tests.helpers.proxies import DIRECT, Web
 from tests.helpers.spiders import dead_letters, items_of, paths_of, records_of
 
+pytestmark = pytest.mark.one_server
+
 
 def test_a_proxy_without_user_and_password(bed: Callable[..., Bed]) -> None:
     """It is used as it is: each page comes through a proxy, one request at a time on each, none directly."""
@@ -208,6 +210,7 @@ class Provider:
 """
 
 
+@pytest.mark.each_server
 def test_a_provider_and_its_buy_limit(bed: Callable[..., Bed]) -> None:
     """Proxies come from a class of the user's, and no more than the limit allows over all nodes."""
     b = bed(6, latency=0.05)
@@ -254,6 +257,7 @@ def quiet_for(b: Bed, seconds: float) -> bool:
     return time.monotonic() - b.site.hits[-1].started > seconds
 
 
+@pytest.mark.each_server
 def test_two_nodes_never_use_one_address_at_once(bed: Callable[..., Bed]) -> None:
     """Whatever one node has leased, no other sends through; all of it is shared out and used."""
     b = bed(3, latency=0.05)

@@ -14,6 +14,8 @@ from tests.helpers.proxies import DIRECT
 from tests.helpers.servers import Server
 from tests.helpers.spiders import items_of, paths_of, records_of
 
+pytestmark = pytest.mark.one_server
+
 #: A middleware between the one that gives proxies and the one that judges, or behind both.
 MIDDLEWARE = """
 from scrapy.exceptions import IgnoreRequest, StopDownload
@@ -131,6 +133,7 @@ def test_a_close_in_the_middle(bed: Callable[..., Bed], waits: str) -> None:
     assert {record.attempts for record in pending} == {0}
 
 
+@pytest.mark.each_server
 def test_a_killed_node(bed: Callable[..., Bed]) -> None:
     """After SIGKILL its proxies serve others when its time to live is over, and not before."""
     b = bed(2, latency=0.1)

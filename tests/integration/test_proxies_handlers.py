@@ -14,6 +14,8 @@ from tests.helpers.certificates import write_certificates
 from tests.helpers.proxied import Bed
 from tests.helpers.spiders import items_of, paths_of
 
+pytestmark = pytest.mark.one_server
+
 HANDLERS = {
     "http11": "scrapy.core.downloader.handlers.http11.HTTP11DownloadHandler",
     "aiohttp": "scrapy.core.downloader.handlers._aiohttp.AiohttpDownloadHandler",

@@ -5,10 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import pytest
+
 from tests.helpers.fleet import until
 from tests.helpers.proxied import Bed, urls
 from tests.helpers.proxies import Web
 from tests.helpers.spiders import items_of, paths_of, records_of
+
+pytestmark = pytest.mark.one_server
 
 TWO_POOLS = """
 class Two(ShopSpider):

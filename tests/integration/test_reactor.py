@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from tests.helpers.fleet import Fleet
 from tests.helpers.relay import Relay
+
+pytestmark = pytest.mark.one_server
 
 #: A crawl that watches its own main thread: from within by a timer, from a thread by its stack.
 SPIDER = """

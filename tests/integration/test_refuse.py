@@ -15,6 +15,8 @@ from tests.helpers.fleet import ROOT, Fleet, Node
 from tests.helpers.relay import Relay
 from tests.helpers.servers import Server, reserve_port
 
+pytestmark = pytest.mark.one_server
+
 #: One page; what it says of leases comes from outside.
 SPIDER = """
 import scrapy
@@ -154,6 +156,7 @@ def test_a_store_that_says_nothing(fleet: Callable[..., Fleet], relay: Relay) ->
     assert "LEASE_STORE_TIMEOUT" in error
 
 
+@pytest.mark.each_server
 @pytest.mark.parametrize("given", ["", "default:hush@", ":hush@"])
 def test_a_wrong_password(fleet: Callable[..., Fleet], make_server: Callable[..., Server], given: str) -> None:
     """A wrong or a missing password refuses, and no password is shown."""
@@ -165,6 +168,7 @@ def test_a_wrong_password(fleet: Callable[..., Fleet], make_server: Callable[...
     assert "hush" not in shop.nodes[0].log
 
 
+@pytest.mark.each_server
 def test_a_server_that_evicts(fleet: Callable[..., Fleet], make_server: Callable[..., Server]) -> None:
     """A server that may throw leases away refuses, and the error says what to set."""
     server = make_server(config={"maxmemory": "100mb", "maxmemory-policy": "allkeys-lru"})

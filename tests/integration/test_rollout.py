@@ -12,6 +12,8 @@ from scrapy.utils.request import RequestFingerprinter
 from scrapy_lease.meta import digest_of, is_enforced
 from tests.helpers.fleet import Fleet
 
+pytestmark = pytest.mark.one_server
+
 SHARE = 0.1
 
 

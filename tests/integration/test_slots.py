@@ -12,6 +12,8 @@ from example.hits import max_concurrency
 from tests.helpers.fleet import Fleet
 from tests.helpers.spiders import crawl, is_long
 
+pytestmark = pytest.mark.one_server
+
 TEMPLATE = {"DOWNLOAD_DELAY": 1, "CONCURRENT_REQUESTS_PER_DOMAIN": 1, "RANDOMIZE_DOWNLOAD_DELAY": "False"}
 GAPS = """
 

@@ -13,6 +13,8 @@ from tests.helpers.fleet import Fleet, until
 from tests.helpers.servers import Server
 from tests.helpers.spiders import crawl, is_long, items_of, paths_of, records_of, scope_of
 
+pytestmark = pytest.mark.one_server
+
 SAME = """
 class Same(ShopSpider):
     number = "0"
@@ -33,6 +35,7 @@ class Many(ShopSpider):
 """
 
 
+@pytest.mark.each_server
 @pytest.mark.parametrize("mode", ["one", "each"])
 def test_the_same_start_on_every_node(fleet: Callable[..., Fleet], mode: str) -> None:
     """Nodes whose start() yields the same requests, with and without dont_filter: each is fetched once."""

@@ -17,6 +17,8 @@ from scrapy_lease.store.embedded import status
 from tests.helpers.fleet import Fleet, environment
 from tests.helpers.servers import Server
 
+pytestmark = pytest.mark.one_server
+
 #: One product; its page is completed by hand, and the pipeline asks for the lease.
 SPIDER = """
     import scrapy

@@ -13,6 +13,8 @@ from tests.helpers.relay import Relay
 from tests.helpers.resp import Frames
 from tests.helpers.servers import NO_RETRY, Server
 
+pytestmark = pytest.mark.one_server
+
 LOST = (redis.ConnectionError, redis.TimeoutError)
 
 FRAMES = [

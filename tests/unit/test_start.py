@@ -24,6 +24,8 @@ from scrapy_lease.store.server import StoreStats
 from tests.helpers.servers import Server
 from tests.state.store import Store
 
+pytestmark = pytest.mark.one_server
+
 Sizes = Callable[[], tuple[int, int]]
 
 
@@ -161,6 +163,7 @@ def test_a_new_session_says_it_again(world: World) -> None:
     assert (node.start.is_finished, world.producing(node)) == (True, [False])
 
 
+@pytest.mark.each_server
 def test_a_new_server_is_told_again(own_server: Server) -> None:
     """A server that restarted may have forgotten it, also where it gives its generation a number that was in use."""
     with asyncio.Runner() as runner:
