@@ -11,6 +11,7 @@ import atexit
 import json
 import os
 import runpy
+import select
 import signal
 import socket
 import struct
@@ -95,7 +96,7 @@ class Child:
 
 
 class Nursery:
-    """The process that forks, as seen by who wants processes; it ends with who started it."""
+    """The process that forks, as seen by who wants processes; it and what it started end with who started it."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -104,6 +105,11 @@ class Nursery:
                 [sys.executable, "-m", __name__, str(theirs.fileno())],
                 pass_fds=[theirs.fileno()], env=environment, start_new_session=True,
             )  # fmt: skip
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
 
     def start(
         self, module: str, arguments: Sequence[str], *, cwd: Path, env: Mapping[str, str],
@@ -118,7 +124,7 @@ class Nursery:
         return Child(ours)
 
     def close(self) -> None:
-        """End the nursery; what it started goes on."""
+        """End the nursery."""
         self._control.close()
         self._process.wait(10)
 
@@ -187,8 +193,12 @@ def serve(control: socket.socket) -> dict[str, Any]:
 
 
 def keep(pid: int, report: int) -> NoReturn:
-    """Tell the pid of a child of this process, wait for its end, and tell its exit status."""
+    """Tell the pid of a child of this process, and its exit status in the end; kill it when nobody listens any more."""
     os.write(report, WORD.pack(pid))
+    ended = os.pidfd_open(pid)
+    readable, _, _ = select.select([report, ended], [], [])
+    if ended not in readable:
+        os.kill(pid, signal.SIGKILL)
     _, status = os.waitpid(pid, 0)
     with suppress(BrokenPipeError):
         os.write(report, WORD.pack(os.waitstatus_to_exitcode(status)))
