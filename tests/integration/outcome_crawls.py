@@ -7,6 +7,7 @@ what was recorded as JSON.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import gc
 import importlib
 import json
@@ -328,14 +329,27 @@ def main(mode: str, module: str) -> None:
     react(lambda _: deferred_from_coro(crawl_all(mode, module)))
 
 
-def run(mode: str, module: str) -> tuple[dict[str, Record], dict[str, int]]:
-    """Crawl all rows of `module` in a process of their own; also return what they left alive there."""
+def run(mode: str, module: str, folder: Path) -> tuple[dict[str, Record], dict[str, int]]:
+    """Crawl all rows of `module` in a process of their own; also return what they left alive there.
+
+    Whoever shares `folder` shares the crawls: the first crawls, the others wait for what it saw.
+    """
+    told = folder / f"{mode}-{module}.json"
+    with told.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not told.exists():
+            told.write_text(crawl_apart(mode, module))
+    result = json.loads(told.read_text())
+    return {name: Record(**record) for name, record in result["rows"].items()}, result["left"]
+
+
+def crawl_apart(mode: str, module: str) -> str:
+    """Return what a process that crawls all rows of `module` prints."""
     command = [sys.executable, "-W", "error", "-m", "tests.integration.outcome_crawls", mode, module]
     root = Path(__file__).parents[2]
     process = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=100, check=False)
     assert process.returncode == 0, process.stderr
-    result = json.loads(process.stdout)
-    return {name: Record(**record) for name, record in result["rows"].items()}, result["left"]
+    return process.stdout
 
 
 if __name__ == "__main__":

@@ -6,7 +6,9 @@ module.
 
 from __future__ import annotations
 
-from functools import cache
+import os
+from collections.abc import Callable
+from functools import cache, partial
 
 import pytest
 
@@ -28,11 +30,20 @@ ROWS = [
 ]
 each_row = pytest.mark.parametrize(("mode", "module", "name", "row"), ROWS)
 
-recorded = cache(run)
+Recorded = Callable[[str, str], tuple[dict[str, Record], dict[str, int]]]
+
+
+@pytest.fixture(scope="session")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    """Crawls all rows of a module in a mode, once for all test processes."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    return cache(partial(run, folder=folder))
 
 
 @pytest.fixture
-def record(mode: str, module: str, name: str) -> Record:
+def record(recorded: Recorded, mode: str, module: str, name: str) -> Record:
     """What was recorded of the row's crawl."""
     return recorded(mode, module)[0][name]
 
@@ -66,7 +77,7 @@ def test_nothing_in_flight(row: Row, record: Record) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("module", [module.__name__ for module in MODULES])
-def test_nothing_is_left(mode: str, module: str) -> None:
+def test_nothing_is_left(recorded: Recorded, mode: str, module: str) -> None:
     """After a crawl nothing of it is kept alive: no entry of a request, no tracker, no crawler."""
     assert recorded(mode, module)[1] == {}
 
@@ -80,7 +91,7 @@ def test_trace(row: Row, record: Record) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_trace_names_the_error(mode: str) -> None:
+def test_trace_names_the_error(recorded: Recorded, mode: str) -> None:
     """The trace of an exception ends with it."""
     callbacks, _ = recorded(mode, outcome_rows_spider.__name__)
     middlewares, _ = recorded(mode, outcome_rows_middleware.__name__)
@@ -90,7 +101,7 @@ def test_trace_names_the_error(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_closing_reason(mode: str) -> None:
+def test_closing_reason(recorded: Recorded, mode: str) -> None:
     """CloseSpider closes the crawl with its reason; in a pipeline it does not."""
     rows, _ = recorded(mode, outcome_rows_spider.__name__)
     assert rows["CloseSpiderInGenerator"].reason == "enough"
