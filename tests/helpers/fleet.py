@@ -16,7 +16,7 @@ from typing import Any, Self
 from sqlalchemy import create_engine, text
 
 from example.hits import Hit, Kill, Verdict, read
-from tests.helpers.nursery import start_copy, start_fresh
+from tests.helpers.nursery import start_copy
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "example_project"
@@ -41,14 +41,15 @@ def environment(**more: str) -> dict[str, str]:
 class Node:
     """One crawling process."""
 
-    def __init__(self, name: str, arguments: list[str], folder: Path, *, fresh: bool = False, **variables: str) -> None:
+    def __init__(self, name: str, arguments: list[str], folder: Path, **variables: str) -> None:
         self.name = name
         self.log_path = folder / f"{name}.log"
         self.killed_at: float | None = None
         env = environment(**variables)
         with self.log_path.open("ab") as log:
-            start = start_fresh if fresh else start_copy
-            self.process = start("scrapy", arguments, cwd=folder, env=env, stdout=log.fileno(), stderr=log.fileno())
+            self.process = start_copy(
+                "scrapy", arguments, cwd=folder, env=env, stdout=log.fileno(), stderr=log.fileno()
+            )
 
     def __repr__(self) -> str:
         return f"<Node {self.name} pid={self.process.pid} exit={self.process.poll()}>"
@@ -123,14 +124,10 @@ class Fleet:
     :param url: the store's.
     :param products: how many the shop has.
     :param latency: seconds before each of its answers.
-    :param fresh: nodes are fresh interpreters, as a user's are, and no copies of one that has imported all.
     """
 
-    def __init__(
-        self, folder: Path, url: str, *, products: int = 100, latency: float = 0.0, fresh: bool = False
-    ) -> None:
+    def __init__(self, folder: Path, url: str, *, products: int = 100, latency: float = 0.0) -> None:
         self.folder = folder
-        self._fresh = fresh
         self.url = url
         self.products = products
         self.nodes: list[Node] = []
@@ -139,9 +136,7 @@ class Fleet:
         self._open_shop(port=0)
 
     def _open_shop(self, port: int) -> None:
-        options = {
-            "port": port, "products": self.products, "log": self.hits_path, "latency": self._latency,
-        }  # fmt: skip
+        options = {"port": port, "products": self.products, "log": self.hits_path, "latency": self._latency}
         arguments = ["--json", *(f"--{name}={value}" for name, value in options.items())]
         told, stdout = os.pipe()
         self._shop = start_copy("example.shop", arguments, cwd=self.folder, env=environment(), stdout=stdout)
@@ -242,7 +237,7 @@ class Fleet:
         for key, value in arguments.items():
             command += ["-a", f"{key}={value}"]
         variables = {"SCRAPY_SETTINGS_MODULE": "example.settings"} if is_example else {}
-        node = Node(name, command, self.folder, fresh=self._fresh, **variables)
+        node = Node(name, command, self.folder, **variables)
         self.nodes.append(node)
         return node
 

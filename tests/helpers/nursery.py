@@ -2,7 +2,8 @@
 
 A crawl imports a thousand modules before it does anything, which costs ten times what the crawl of a test does. A
 nursery has imported them and does nothing else; what it starts is a process of its own, with its own reactor, files
-and signals, from the fork on. Whoever tests how a process comes up starts a fresh interpreter instead.
+and signals, from the fork on. Copies share what an interpreter draws when it starts, such as the seed of hashes: the
+demo's nodes are fresh interpreters, as are all with ``SCRAPY_LEASE_TEST_LONG=1``.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ from typing import Any, NoReturn, Protocol
 
 ORDER_LIMIT = 1 << 17
 WORD = struct.Struct("i")
+
+#: Elsewhere the system may not let a copy do much.
+HAS_NURSERY = sys.platform == "linux" and os.environ.get("SCRAPY_LEASE_TEST_LONG") != "1"
 
 #: What a crawl imports, or the example project, besides the commands and default components of Scrapy.
 MODULES = (
@@ -138,8 +142,8 @@ def start_fresh(
 
 
 def start_copy(module: str, arguments: Sequence[str], **options: Any) -> Process:
-    """The same, from the nursery, where the system can copy a process safely."""
-    start = nursery().start if sys.platform == "linux" else start_fresh
+    """The same, from the nursery where there is one."""
+    start = nursery().start if HAS_NURSERY else start_fresh
     return start(module, arguments, **options)
 
 

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from tests.helpers.fleet import environment
-from tests.helpers.nursery import Process, start_copy, start_fresh
+from tests.helpers.nursery import HAS_NURSERY, Process, start_copy, start_fresh
 
 Start = Callable[..., Process]
 
@@ -71,7 +71,7 @@ def test_a_wait_is_bounded_and_a_kill_is_seen(start: Start) -> None:
     assert not psutil.pid_exists(process.pid)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="processes are copied on Linux only")
+@pytest.mark.skipif(not HAS_NURSERY, reason="there is no nursery")
 def test_nothing_outlives_who_started_it(tmp_path: Path) -> None:
     """A test process that is killed takes the nursery and what that had started along."""
     source = """
