@@ -5,6 +5,9 @@ STAMP := $(VENV)/.installed
 # Most tests wait for processes, so several run at a time; who has nothing left takes from the others.
 PYTEST_ARGS ?= -n 4 --dist worksteal
 
+# Where nothing compiled may be kept, every process that a test starts compiles the package again, and pytest the tests.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test check docs clean
 
 demo: $(STAMP)
