@@ -275,10 +275,10 @@ async def backlog(server: Server, options: argparse.Namespace) -> list[dict[str,
 def crawl_beside(server: Server, site: Site) -> dict[str, Any]:
     """Crawl 300 pages from a backlog that never empties, and return the node's resident size in MB."""
     settings = {"CLOSESPIDER_ITEMCOUNT": 300}
-    order = {"system": "scrapy-lease", "url": site.url, "redis": server.url, "settings": settings}
+    order = {"system": "scrapy-lease", "url": site.url, "redis": server.url, "proxies": site.proxies}
     root = Path(__file__).parent.parent
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "benchmarks.crawl_child", json.dumps(order)],
+        [sys.executable, "-W", "ignore", "-m", "benchmarks.crawl_child", json.dumps(order | {"settings": settings})],
         capture_output=True, text=True, timeout=300, cwd=root, env={**os.environ, "PYTHONPATH": str(root)},
     )  # fmt: skip
     if done.returncode:
