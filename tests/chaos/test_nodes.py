@@ -13,10 +13,25 @@ from tests.helpers.spiders import crawl, is_long, items_of, paths_of, seeds
 
 READER = """
 class Reader(ShopSpider):
+    number = "0"
+
     async def start(self):
-        for number in range(1, 41):
+        for number in range(1, int(self.number) + 1):
             yield self.page(f"/product/{number}")
             await asyncio.sleep(0.02)
+        Path("read-by-" + self.settings["LEASE_NODE"]).touch()
+"""
+FIRST = """
+class First(ShopSpider):
+    async def start(self):
+        yield self.page("/slow/1?s=1.5", callback=self.parse_first)
+
+    def parse_first(self, response):
+        yield self.page("/lists?page=1&per_page=50", callback=self.parse_list)
+
+    def parse_list(self, response):
+        yield from response.follow_all(css="a.product")
+        yield from response.follow_all(css="a.next", callback=self.parse_list)
 """
 
 
@@ -38,37 +53,34 @@ def test_a_node_is_killed(fleet: Callable[..., Fleet], seed: int) -> None:
     kill_and_judge(shop, nodes, chance.choice(nodes))
 
 
-def test_a_node_is_killed_with_the_first_page_in_flight(fleet: Callable[..., Fleet]) -> None:
+@pytest.mark.parametrize("seed", seeds(1))
+def test_a_node_is_killed_with_the_first_page_in_flight(fleet: Callable[..., Fleet], seed: int) -> None:
     """The node that fetches the very first page, which leads to all others, is killed meanwhile: nothing is lost."""
-    shop = fleet(products=30)
-    source = """
-        class First(ShopSpider):
-            async def start(self):
-                yield self.page("/slow/1?s=1.5", callback=self.parse_first)
-
-            def parse_first(self, response):
-                for number in range(1, 31):
-                    yield self.page(f"/product/{number}")
-        """
-    nodes = [crawl(shop, f"n{number}", source) for number in range(2)]
+    shop = fleet(products=400 if is_long() else 30, latency=0.02)
+    nodes = [crawl(shop, f"n{number}", FIRST) for number in range(3 if is_long() else 2)]
     holder = shop.wait_for_hits(1, "/slow/")[0].node
     victim = next(node for node in nodes if node.name == holder)
-    victim.kill()
+    time.sleep(random.Random(seed).uniform(0, 1.3))
+    kill = victim.kill()
     shop.wait([node for node in nodes if node is not victim])
     assert paths_of(items_of(shop)) == sorted(shop.expected)
-    assert len(shop.hits("/slow/")) == 2
+    assert paths_of(shop.hits("/product/")) == sorted(shop.expected)
+    first, second = shop.hits("/slow/")
+    assert first.ended is None or first.ended >= kill.at
+    assert second.node != holder
 
 
 @pytest.mark.parametrize("seed", seeds(2))
 def test_the_reader_of_start_is_killed(fleet: Callable[..., Fleet], seed: int) -> None:
     """The session that reads start() is killed half way: another reads it, nothing is lost."""
     chance = random.Random(seed)
-    shop = fleet(products=40, latency=0.02)
-    reader = crawl(shop, "n0", READER)
+    shop = fleet(products=400 if is_long() else 40, latency=0.02)
+    reader = crawl(shop, "n0", READER, number=shop.products)
     reader.wait_for("Spider opened")
-    others = [crawl(shop, f"n{number}", READER) for number in (1, 2)]
-    shop.wait_for_hits(chance.randrange(1, 30))
+    others = [crawl(shop, f"n{number}", READER, number=shop.products) for number in (1, 2)]
+    shop.wait_for_hits(chance.randrange(1, shop.products * 3 // 4))
     kill = reader.kill()
+    assert not (shop.folder / "read-by-n0").exists()
     shop.wait(others)
     assert set(paths_of(items_of(shop))) == set(shop.expected)
     hits = shop.hits("/product/")
