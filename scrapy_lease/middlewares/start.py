@@ -33,12 +33,25 @@ class StartMiddleware:
                 if isinstance(output, Request):
                     turn.yielded(output)
                 await turn.pace()
+                if turn.is_awaited and self._has_scheduled(output):
+                    continue
                 yield output
         except Exception:
             # Scrapy reports it; another session would only meet it again.
             turn.ended()
             raise
         turn.ended()
+
+    def _has_scheduled(self, output: Any) -> bool:
+        """Schedule a request at once: the engine takes one in each turn of the loop, and a busy node has few turns.
+
+        So a node that yields for others too would fetch all by itself.
+        """
+        engine = self._crawler.engine
+        if not isinstance(output, Request) or engine.spider is None or not engine.running:
+            return False
+        engine.crawl(output)
+        return True
 
     def _turn(self) -> Start:
         scheduler = self._crawler.engine.scheduler

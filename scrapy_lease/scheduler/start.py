@@ -1,8 +1,9 @@
 """Who reads ``start()``, and how fast.
 
-With ``LEASE_START = "one"`` a single session of the run reads it; the others wait, and one takes over if the reader
-dies. With ``"each"`` all do, and the n-th occurrence of a request counts once over all hosts. A session is *producing*
-until ``start()`` has ended and all it yielded is in the backlog; nobody leaves a run in which somebody is producing.
+With ``LEASE_START = "one"`` a single session of the run reads it, as fast as it can while there are others; they
+wait, and one takes over if the reader dies. With ``"each"`` all do, and the n-th occurrence of a request counts once
+over all hosts. A session is *producing* until ``start()`` has ended and all it yielded is in the backlog; nobody
+leaves a run in which somebody is producing.
 """
 
 from __future__ import annotations
@@ -97,6 +98,11 @@ class Start:
                 return self._is_reader
             await asyncio.sleep(wait)
             wait = min(1.0, wait * 2)
+
+    @property
+    def is_awaited(self) -> bool:
+        """Do other sessions wait for what ``start()`` yields here?"""
+        return self._mode == "one" and self._session.live > 1
 
     def yielded(self, request: Request) -> None:
         """Note that ``start()`` yielded *request*, before the engine schedules it."""

@@ -11,7 +11,7 @@ import pytest
 
 from tests.helpers.fleet import Fleet, until
 from tests.helpers.servers import Server
-from tests.helpers.spiders import crawl, is_long, items_of, paths_of, records_of, scope_of
+from tests.helpers.spiders import ALL_ARE_HERE, crawl, is_long, items_of, paths_of, records_of, scope_of
 
 pytestmark = pytest.mark.one_server
 
@@ -22,6 +22,17 @@ class Same(ShopSpider):
     async def start(self):
         for number in range(1, int(self.number) + 1):
             yield self.page(f"/product/{number}", dont_filter=bool(number % 2))
+"""
+BUSY = """
+class Busy(ShopSpider):
+    async def start(self):
+        await self.all_are_here()
+        for number in range(1, 301):
+            yield self.page(f"/product/{number}")
+
+    def parse(self, response):
+        time.sleep(0.02)
+        return super().parse(response)
 """
 MANY = """
 
@@ -46,6 +57,21 @@ def test_the_same_start_on_every_node(fleet: Callable[..., Fleet], mode: str) ->
     ], timeout=300)  # fmt: skip
     assert Counter(paths_of(shop.hits("/product/"))) == Counter(shop.expected)
     assert Counter(paths_of(items_of(shop))) == Counter(shop.expected)
+
+
+def test_a_busy_reader_finds_work_for_all(fleet: Callable[..., Fleet]) -> None:
+    """The one that reads start() has its own pages to process: it yields for the others all the same."""
+    shop = fleet(products=300)
+    nodes = [crawl(shop, f"n{node}", BUSY) for node in range(3)]
+    for node in nodes:
+        node.wait_for("joins run")
+    # With its next heartbeat the reader knows of the others.
+    time.sleep(1.5)
+    (shop.folder / ALL_ARE_HERE).touch()
+    shop.wait(nodes)
+    fetched = Counter(hit.node for hit in shop.hits("/product/"))
+    assert fetched.total() == 300
+    assert min(fetched[node.name] for node in nodes) > 30, fetched
 
 
 def test_identical_requests_with_dont_filter(fleet: Callable[..., Fleet]) -> None:

@@ -104,6 +104,16 @@ def test_another_takes_over_when_the_reader_dies(world: World) -> None:
     assert world.run(at_once(other.start.is_mine()))
 
 
+@pytest.mark.parametrize(("mode", "others", "awaited"), [("one", 0, False), ("one", 1, True), ("each", 1, False)])
+def test_others_wait_for_what_one_reads(world: World, mode: str, others: int, awaited: bool) -> None:
+    """Only where one session reads for all, and there are others, do they wait for what it yields."""
+    reader = world.node(mode)
+    for _ in range(others):
+        world.node(mode)
+    world.run(reader.session.beat(world.scripts))
+    assert reader.start.is_awaited == awaited
+
+
 def test_each_reads_where_each_is_to(world: World) -> None:
     """With "each" nobody waits for anybody, also after one has finished."""
     first, second = world.node("each"), world.node("each")
