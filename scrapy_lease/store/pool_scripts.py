@@ -136,7 +136,7 @@ class PoolScripts:
         """Say how leased resources did, and give them back.
 
         :returns: one character each: ``+`` accepted, ``-`` not held (any more), ``=`` the site is paused instead of the
-            resource, ``!`` banned at so many sites that it rests for all: the lease is over.
+            resource, ``!`` banned at so many sites that it rests for all as soon as it is given back.
         """
         columns = (
             [verdict.id for verdict in verdicts], [fence_text(verdict.fence) for verdict in verdicts],

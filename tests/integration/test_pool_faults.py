@@ -55,6 +55,30 @@ def test_the_lost_reply_of_a_settlement(server: Server, relay: Relay) -> None:
     run(work)
 
 
+def test_the_lost_reply_to_a_third_ban(server: Server, relay: Relay) -> None:
+    """Who has not heard that its resource rests for all still has it, and alone, long after the rest is over."""
+
+    async def work() -> None:
+        async with crew_on(server, "p1", *range(7)) as crew:
+            node = await crew.node(url=relay.url, concurrency=4, backoff=(0.2, 0.2))
+            uses = [await node.pool.take(site) for site in ("a", "b", "c", "d")]
+            lost = relay.swallow(command=packed("settle"))
+            for use in uses[:3]:
+                node.pool.end(use, Judgement("hang"))
+            await until(lambda: lost.is_done)
+            await asyncio.sleep(0.4)
+            other = await crew.node("b")
+            others = await uses_of(other, 7)
+            assert uses[3].is_valid
+            assert uses[3].lease.id not in {use.lease.id for use in others}
+            node.pool.end(uses[3], OK)
+            (last,) = await uses_of(other, 1)
+            assert last.lease.id == uses[3].lease.id
+            assert not uses[3].lease.is_held
+
+    run(work)
+
+
 def test_a_lost_session_voids_at_once(server: Server) -> None:
     """The session is lost: its uses are not valid from that moment, and nothing is handed out before a new report."""
 

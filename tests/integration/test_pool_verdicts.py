@@ -243,17 +243,22 @@ def test_a_minted_id_that_is_banned_is_replaced(server: Server) -> None:
 
 
 def test_banned_at_three_sites_it_is_the_resource(server: Server) -> None:
-    """When the store rests a lease for all sites, it is over here too: what still uses it is not valid."""
+    """It rests for all sites as soon as what still uses it has ended: till then it is nobody else's."""
 
     async def work() -> None:
-        async with crew_on(server, *range(4)) as crew:
+        async with crew_on(server, *range(8)) as crew:
             node = await crew.node(concurrency=4)
             uses = [await node.pool.take(site) for site in ("a", "b", "c", "d")]
-            assert len({use.lease for use in uses}) == 1
+            (lease,) = {use.lease for use in uses}
             for use in uses[:3]:
                 node.pool.end(use, Judgement("hang"))
+            await until(lambda: node.counts["broken"])
+            assert set(crew.holders()) == {lease.id}
+            assert uses[3].is_valid
+            assert node.pool.take_now("d") is None
+            node.pool.end(uses[3], OK)
             await until(lambda: crew.parts("resting") == 1)
-            await until(lambda: not uses[3].is_valid)
+            assert node.counts["broken"] == 1
 
     run(work)
 

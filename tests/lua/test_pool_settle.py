@@ -145,13 +145,47 @@ def test_a_broken_one_rests_for_all(bed: PoolBed) -> None:
 
 
 def test_banned_at_many_sites_it_is_the_resource(bed: PoolBed) -> None:
-    """A resource that rests for three sites at once rests for all, and its lease is over."""
-    member = bed.member()
+    """A resource that rests for three sites at once rests for all, once it is given back; its next use is a probe."""
+    member = bed.member(ttl=HOUR)
     bed.add(*range(9))
     (lease,) = member.get()
     assert [member.say(lease, "ban", site) for site in ("a", "b", "c")] == ["+", "+", "!"]
+    assert bed.place(lease.id) == "leased"
+    assert member.back(lease) == "+"
     assert bed.place(lease.id) == "resting"
-    assert member.back(lease) == "-"
+    assert bed.events()[-1]["why"] == "sites"
+    bed.pass_time(10_000)
+    assert {each.id: each.strikes for each in member.get(9)}[lease.id] == 1
+
+
+def test_what_is_banned_everywhere_stays_with_who_may_not_know(bed: PoolBed) -> None:
+    """The holder, which may have heard no answer, is the only one to have it, for as long as its rest and after."""
+    member, other = bed.member("a", ttl=HOUR), bed.member("b", ttl=HOUR)
+    bed.add(*range(9))
+    (lease,) = member.get()
+    bans = [Verdict(lease.id, lease.fence, "ban", (site, BACKOFF)) for site in ("a", "b", "c", "d")]
+    assert member.settle(*bans) == "++!!"
+    bed.pass_time(10_001)
+    assert lease.id not in ids(other.get(9))
+    assert member.report(lease) == [lease.fence]
+    assert member.back(lease) == "+"
+    assert ids(other.get(9)) == [lease.id]
+
+
+def test_what_is_banned_everywhere_rests_also_when_its_holder_dies(bed: PoolBed) -> None:
+    """The lease ends with the session, and then the resource rests until less than three sites are left."""
+    member, other = bed.member("a"), bed.member("b", ttl=HOUR)
+    bed.add(*range(9))
+    (lease,) = member.get()
+    for site, first in (("a", 68_000), ("b", 69_000), ("c", 67_000), ("d", 90_000)):
+        member.say(lease, "ban", site, Backoff(first, first))
+    bed.pass_time(TTL)
+    assert bed.recover("a") == (1, 0)
+    assert bed.place(lease.id) == "resting"
+    bed.pass_time(68_000 - TTL - 500)
+    assert lease.id not in ids(other.get(9))
+    bed.pass_time(500)
+    assert ids(other.get(9)) == [lease.id]
 
 
 def test_a_site_ejects_at_most_half_a_pool(bed: PoolBed) -> None:

@@ -87,7 +87,7 @@ class PoolModel:
 
     def serves(self, name: str, site: str) -> bool:
         """May a resource be used, or probed, there?"""
-        return self.known[name].rests.get(site, (0, 0))[0] <= self.now
+        return self.known[name].rests.get(site, (0, 0))[0] <= self.now and not self.banned_until(name)
 
     def held(self, sid: str) -> set[str]:
         return {name for name, known in self.known.items() if known.state == "leased" and known.sid == sid}
@@ -98,11 +98,20 @@ class PoolModel:
             if self.has_expired(known) and not known.is_in_use:
                 del self.known[name]
             elif known.state == "resting" and known.due <= self.now:
-                self.end(name)
+                known.due = self.banned_until(name)
+                known.state = "resting" if known.due else "play"
+
+    def banned_until(self, name: str) -> int:
+        """Until when a resource rests for so many sites that it is of use to nobody; 0: it does not."""
+        ends = sorted((until for until, _ in self.known[name].rests.values()), reverse=True)
+        return ends[SITES - 1] if len(ends) >= SITES and ends[SITES - 1] > self.now else 0
 
     def end(self, name: str, state: str = "play", due: int = 0) -> None:
         """The lease of a resource is over."""
         known = self.known[name]
+        if state == "play" and known.flag == " " and self.banned_until(name):
+            state, due = "resting", self.banned_until(name)
+            known.strikes += 1
         known.sid, known.fence, known.due = "", 0, due
         known.state = state if known.flag == " " else "aside"
         if self.has_expired(known):
@@ -157,10 +166,7 @@ class PoolModel:
                 self.sites[site] = (self.now + rest(strikes + 1, backoff), strikes + 1)
             return "="
         known.rests[site] = (self.now + rest(strikes + 1, backoff), strikes + 1)
-        if sum(until > self.now for until, _ in known.rests.values()) < SITES:
-            return "+"
-        self._break(name, known, backoff)
-        return "!"
+        return "!" if self.banned_until(name) else "+"
 
     def change(self, verb: str, name: str) -> str:
         known = self.known.get(name)

@@ -152,7 +152,7 @@ class PoolNode:
                 self.yields = reply.standing.yields
             case "settle":
                 for verdict, answer in zip(call.work[0], reply, strict=True):
-                    if answer in "-!" and self.holds.get(verdict.id) == verdict.fence:
+                    if answer == "-" and self.holds.get(verdict.id) == verdict.fence:
                         del self.holds[verdict.id]
             case "report":
                 for (name, _), fence in zip(call.work[0], reply, strict=True):

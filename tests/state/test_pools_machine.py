@@ -249,7 +249,7 @@ class Pools(RuleBasedStateMachine):
             return False
         fit = {name for name, known in model.known.items()
                if known.state in ("play", "leased") and known.flag == " " and not model.has_expired(known)
-               and site not in known.rests}  # fmt: skip
+               and site not in known.rests and not model.banned_until(name)}  # fmt: skip
         unfit_exits = {known.exit for name, known in model.known.items() if known.exit and name not in fit}
         return any(model.known[name].exit not in unfit_exits for name in fit)
 

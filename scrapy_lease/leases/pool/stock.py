@@ -229,8 +229,9 @@ class Stock:
         if reply == "=":
             self.blame.unrest(word.lease, word.args[0])
         elif reply == "!":
-            self.count("broken")
-            self.shelf.remove(word.lease)
+            if word.lease.farewell is None:
+                self.count("broken")
+            self.part(word.lease, "back", (0,))
         elif reply == "-":
             self.lost(word.lease)
         elif word.verb == "gone":

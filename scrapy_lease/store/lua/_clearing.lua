@@ -10,9 +10,11 @@ local function clear_away()
   end
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', resting, '-inf', int(now), 'LIMIT', 0, MOVES)) do
     redis.call('ZREM', resting, id)
-    local value = redis.call('HGET', resources, id)
+    local value, until_when = redis.call('HGET', resources, id), banned_until(id)
     if has_expired(value, at_once) then
       vanish(id, value, 'expired')
+    elseif flag_of(value) == PLAIN and until_when > now then
+      redis.call('ZADD', resting, int(until_when), id)
     elseif flag_of(value) == PLAIN then
       enter(id, value, now)
     else

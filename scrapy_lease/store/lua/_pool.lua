@@ -26,6 +26,7 @@ local PLAIN, DRAINED, REVOKED, NEVER = ' ', 'd', 'x', '0000000000000'
 local FIRST_OF_EXIT, FIRST_OF_HOLDER = 20, 30
 local EVENTS = 100000                    -- about as many are kept
 local MOVES = 100                        -- at most so many are moved along the way of a call
+local SITES = 3                          -- at so many sites at once it is the resource that is at fault
 
 local now, wall, micros = advance(clock)
 local function moment(milliseconds) return string.format('%013.0f', milliseconds) end
@@ -144,11 +145,13 @@ local function vanish(id, value, why)
   tell('gone', '', '', why, id)
 end
 
--- What nobody holds any more finds its place; `from`: when it may be handed out again.
-local function come_back(id, value, from)
-  if has_expired(value, at_once) then return vanish(id, value, 'expired') end
-  vacate(id, value)
-  if flag_of(value) == PLAIN then enter(id, value, from) end
+-- Until when a resource rests for so many sites that it rests for all; 0: it does not.
+local function banned_until(id)
+  local ends = {}
+  for _, mark in pairs(site_rests(id)) do ends[#ends + 1] = mark[1] end
+  if #ends < SITES then return 0 end
+  table.sort(ends, function(one, other) return one > other end)
+  return ends[SITES]
 end
 
 local function end_lease(id, sid, held_of)
@@ -161,6 +164,23 @@ local function rest_for_all(id, value, until_when)
   vacate(id, value)
   if has_expired(value, at_once) then return vanish(id, value, 'expired') end
   if flag_of(value) == PLAIN then redis.call('ZADD', resting, int(until_when), id) end
+end
+
+local function with_strikes(value, strikes)
+  return resource(flag_of(value), strikes, expiry_of(value), exit_of(value), body_of(value))
+end
+
+-- What nobody holds any more finds its place; `from`: when it may be handed out again.
+local function come_back(id, value, from)
+  if has_expired(value, at_once) then return vanish(id, value, 'expired') end
+  local until_when = banned_until(id)
+  if until_when > now and flag_of(value) == PLAIN then
+    value = with_strikes(value, strikes_of(value) + 1)
+    redis.call('HSET', resources, id, value)
+    return rest_for_all(id, value, until_when)
+  end
+  vacate(id, value)
+  if flag_of(value) == PLAIN then enter(id, value, from) end
 end
 
 -- A session that neither holds nor waits.

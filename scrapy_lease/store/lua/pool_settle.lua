@@ -7,11 +7,10 @@
 --      b: back, {delay ms}: free again                                     g: gone, {reason}: of no use to anybody
 --      a rest lasts first ms, doubled with each strike up to longest, less a quarter of it times share / 1000
 -- Returns one character an entry: + accepted, - lost: not held (any more), = the site is paused instead of the resource,
---         ! banned at so many sites that it rests for all: the lease is over; or 'older'
+--         ! banned at so many sites that it rests for all, as soon as its holder gives it back; or 'older'
 local sid, n = ARGV[2], tonumber(ARGV[3])
 local ids, fences, verbs, args, verb = unpack(cmsgpack.unpack(ARGV[4]))
 local NOTHING = {}
-local SITES = 3 -- at so many sites at once it is the resource that is at fault
 local before = replay(session, verb, n)
 if before then return before end
 
@@ -34,12 +33,11 @@ local function end_of(id, fence, why)
   ended[id], ends[count], event[#event + 1] = true, id, id
 end
 
-local function rest_broken(id, fence, why, first, longest, share)
-  local value = records[id]
-  local strikes = strikes_of(value) + 1
-  value = resource(flag_of(value), strikes, expiry_of(value), exit_of(value), body_of(value))
+local function rest_broken(id, fence, first, longest, share)
+  local strikes = strikes_of(records[id]) + 1
+  local value = with_strikes(records[id], strikes)
   redis.call('HSET', resources, id, value)
-  end_of(id, fence, why)
+  end_of(id, fence, 'broken')
   rest_for_all(id, value, rest(strikes, first, longest, share))
 end
 
@@ -52,8 +50,7 @@ local function pause(site, first, longest, share)
 end
 
 local function ban(id, fence, site, first, longest, share)
-  local all = site_rests(id)
-  local mark = all[site]
+  local mark = site_rests(id)[site]
   if mark and mark[1] > now then return '+' end
   tell('ban', sid, fence, site, id)
   local benched_there = count_of(benched, site) + (mark and 0 or 1)
@@ -63,20 +60,15 @@ local function ban(id, fence, site, first, longest, share)
   end
   local strikes = (mark and mark[2] or 0) + 1
   bench(id, site, {rest(strikes, first, longest, share), strikes})
-  local places = 1
-  for other, known in pairs(all) do
-    if other ~= site and known[1] > now then places = places + 1 end
-  end
-  if places < SITES then return '+' end
-  rest_broken(id, fence, 'sites', first, longest, share)
-  return '!'
+  -- Its holder may be using it, and may never hear of this: so it stays its holder's until that says otherwise.
+  return banned_until(id) > now and '!' or '+'
 end
 
 local verb_of = {
   o = function(id, _, site)
     local value = records[id]
     if strikes_of(value) > 0 then
-      records[id] = resource(flag_of(value), 0, expiry_of(value), exit_of(value), body_of(value))
+      records[id] = with_strikes(value, 0)
       redis.call('HSET', resources, id, records[id])
     end
     if site_rests(id)[site] then bench(id, site, nil) end
@@ -85,7 +77,7 @@ local verb_of = {
   end,
   n = ban,
   k = function(id, fence, first, longest, share)
-    rest_broken(id, fence, 'broken', first, longest, share)
+    rest_broken(id, fence, first, longest, share)
     return '+'
   end,
   g = function(id, fence, reason)
@@ -100,7 +92,7 @@ local freed = {}
 local function give_back(id, fence, delay)
   delay = delay or 0
   local value = records[id]
-  end_of(id, fence, '')
+  end_of(id, fence, has_rests and banned_until(id) > now and 'sites' or '')
   if not has_behind and flag_of(value) == PLAIN and not has_expired(value, at_once)
       and not (has_rests and redis.call('HEXISTS', rests, id) == 1) then
     freed[#freed + 1], freed[#freed + 2] = int(now + delay), id
