@@ -29,10 +29,12 @@ logger = logging.getLogger(__name__)
 LOOK = 0.1
 #: Looks between those at what takes long to come about.
 SELDOM = 10
-#: Seconds after which it is told again that a pool is empty; a rest that ends interrupts that for moments.
+#: Seconds after which it is told again that a pool has nothing usable.
 TELL_AGAIN = 300.0
-#: How many times LEASE_PROXY_WAIT a pool may have nothing usable before the crawl closes.
+#: How many times LEASE_PROXY_WAIT a pool may have nothing usable, while it is wanted, before the crawl closes.
 PATIENCE = 5
+#: Seconds, at least, after which what nobody asks for is not wanted any more: what went back may come again.
+PASSING = 10.0
 
 
 class Keeper:
@@ -40,16 +42,19 @@ class Keeper:
 
     :param demand: returns, for each site, how many requests that are held ready want a proxy of a pool.
     :param on_look: called every :data:`LOOK` seconds.
+    :param is_under_way: is a request that is no probe under way through a pool for longer than so many seconds?
     :ivar on_room: called when one of those that are held ready may have got room; set by the scheduler.
     """
 
     def __init__(
-        self, crawler: Crawler, runtime: Runtime, demand: Callable[[str], Counter[str]], on_look: Callable[[], None]
-    ) -> None:
+        self, crawler: Crawler, runtime: Runtime, demand: Callable[[str], Counter[str]], on_look: Callable[[], None],
+        is_under_way: Callable[[str, float], bool],
+    ) -> None:  # fmt: skip
         self._crawler = crawler
         self._runtime = runtime
         self._demand = demand
         self._on_look = on_look
+        self._is_under_way = is_under_way
         self.on_room: Callable[[], None] = lambda: None
         self.pools: dict[str, Pool] = {}
         self._refillers: list[Refiller[Resource]] = []
@@ -58,11 +63,13 @@ class Keeper:
         #: Pools that somebody waits for, or could not start for want of, since the last look.
         self._wanted: set[str] = set()
         self._waiting: Counter[str] = Counter()
+        #: Pool -> clock times (s) since and at which it was wanted.
+        self._wanted_for: dict[str, tuple[float, float]] = {}
         #: Pool -> clock time (s) since which what is held ready waits for it in vain.
         self._dry_since: dict[str, float] = {}
         self._task: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
-        #: Pool -> clock time (s) at which its emptiness was told last.
+        #: Pool -> clock time (s) at which it was told last that it has nothing usable.
         self._told: dict[str, float] = {}
 
     def __repr__(self) -> str:
@@ -185,19 +192,38 @@ class Keeper:
 
     def _check(self) -> None:
         """Close the crawl when a wanted pool has had nothing usable for long; say before that it has nothing."""
-        wanted, self._wanted = self._wanted | {name for name, number in self._waiting.items() if number}, set()
-        for name in wanted:
+        now = time.monotonic()
+        for name in self._needed(now):
             pool = self.pools[name]
-            empty_for, limit = pool.empty_for, PATIENCE * pool.options.wait
-            if empty_for and time.monotonic() - self._told.get(name, float("-inf")) > TELL_AGAIN:
-                self._told[name] = time.monotonic()
+            wait = pool.options.wait
+            useless_for, limit = min(pool.useless_for, now - self._wanted_for[name][0]), PATIENCE * wait
+            is_worth_telling = useless_for > 0 and (not pool.is_usable or useless_for > wait)
+            if is_worth_telling and now - self._told.get(name, float("-inf")) > TELL_AGAIN:
+                self._told[name] = now
                 logger.warning(
                     "Pool %s has no usable proxy: requests wait, and after %g s (%d × LEASE_PROXY_WAIT) the crawl "
                     "closes", name, limit, PATIENCE,
                 )  # fmt: skip
-            if empty_for > limit and self._closing is None and self._runtime.availability.down_since is None:
-                logger.error("Pool %s has had no usable proxy for %g s: closing", name, empty_for)
+            if useless_for > limit and self._may_close(name, useless_for):
+                logger.error("Pool %s has had no usable proxy for %g s: closing", name, useless_for)
                 self._closing = asyncio.ensure_future(self._close())
+
+    def _needed(self, now: float) -> set[str]:
+        """Return the pools that somebody waits for, waited for since the last look, or uses."""
+        wanted, self._wanted = self._wanted | {name for name, number in self._waiting.items() if number}, set()
+        wanted |= {name for name, pool in self.pools.items() if pool.is_in_use}
+        for name in wanted:
+            since, _ = self._wanted_for.get(name, (now, now))
+            self._wanted_for[name] = since, now
+        for name, (_, last) in list(self._wanted_for.items()):
+            if now - last > max(PASSING, self.pools[name].options.wait):
+                del self._wanted_for[name]
+        return wanted
+
+    def _may_close(self, name: str, useless_for: float) -> bool:
+        """Is nothing under way that began before, and may still be answered, and does the store answer?"""
+        is_down = self._runtime.availability.down_since is not None
+        return self._closing is None and not is_down and not self._is_under_way(name, useless_for)
 
     async def _close(self) -> None:
         await self._crawler.engine.close_spider_async(reason="lease_no_proxies")

@@ -66,7 +66,9 @@ class Proxies:
         self._active: dict[Request, Trip] = {}
         self._turn_back: Callable[[Request], None] = lambda request: None
         self._cut: Callable[[Request], None] = lambda request: None
-        self.keeper = Keeper(crawler, runtime, lambda pool: self.waiting_room.demand(pool), self._look)
+        self.keeper = Keeper(
+            crawler, runtime, lambda pool: self.waiting_room.demand(pool), self._look, self._is_under_way
+        )
         self.waiting_room = WaitingRoom(self._router, self._trips, self.keeper)
         self._pools = self.keeper.pools
         for name, pool in self._pools.items():
@@ -240,6 +242,14 @@ class Proxies:
             trip.bans += word in ("ban", "limited")
             logger.debug("%s through %s: %s", request, shown(use.lease.id), word)
         return sentence
+
+    def _is_under_way(self, pool: str, seconds: float) -> bool:
+        """Is a request that is no probe under way through a pool for longer than so many seconds?"""
+        before = time.monotonic() - seconds
+        return any(
+            trip.pool == pool and trip.since < before and trip.use is not None and not trip.use.is_probe
+            for trip in self._active.values()
+        )
 
     def _look(self) -> None:
         """End downloads whose proxy is not this process's any more; say once that one is held and not used."""

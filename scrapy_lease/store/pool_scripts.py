@@ -33,7 +33,7 @@ from scrapy_lease.store.taking import Lease, PoolStanding, Rest, Take, Tie, pack
 __all__ = ["Backoff", "Lease", "PoolScripts", "PoolStanding", "Resource", "Rest", "Take", "Tie", "Verdict"]
 
 #: What settle.lua calls the verdicts.
-_CODES = {"ok": "o", "ban": "n", "broken": "k", "back": "b", "gone": "g"}
+_CODES = {"ok": "o", "ban": "n", "hang": "h", "broken": "k", "back": "b", "gone": "g"}
 _NAME = re.compile(r"[^\s\x00-\x1f\x7f]+")
 _LONGEST_NAME = 999
 
@@ -72,8 +72,8 @@ class Backoff:
 class Verdict:
     """What a session says of a resource it holds.
 
-    ``ok`` (site) and ``ban`` (site, backoff) leave it leased; ``broken`` (backoff), ``back`` (ms until it may be handed
-    out again, or nothing) and ``gone`` (reason) end the lease.
+    ``ok`` (site), ``ban`` and ``hang`` (site, backoff) leave it leased; ``broken`` (backoff), ``back`` (ms until it may
+    be handed out again, or nothing) and ``gone`` (reason) end the lease.
     """
 
     id: str
@@ -104,7 +104,7 @@ class PoolScripts:
 
     async def take(
         self, sid: str, n: int, asks: Sequence[tuple[str, int]] = (), *, margin: int = 0, grace: int = 0,
-        ties: Sequence[Tie] = (), ttl: int = 0,
+        ties: Sequence[Tie] = (), ttl: int = 0, answered: int = -1,
     ) -> Take:  # fmt: skip
         """Lease free resources, up to so many for each site of *asks*, as (site, number); "" is any site.
 
@@ -112,12 +112,14 @@ class PoolScripts:
         :param grace: ms for which what a dead session held serves nobody.
         :param ties: sticky keys that want one lease each on top of *asks*, which have the site of each.
         :param ttl: ms for which a key stays tied after its last use.
+        :param answered: ms ago that the last answer came to this session through the pool; -1: none did.
         :raises SessionLost: the session is over.
         :raises GenerationChanged: the session has not reported to this server yet.
         """
         ask = {
             "asks": list(asks), "ties": packed_ties(ties, asks, self.keys.namespace.name), "ttl": ttl,
-            "reported": self._reported, "margin": margin, "grace": grace, "verb": self._lane("take"),
+            "reported": self._reported, "margin": margin, "grace": grace, "answered": answered,
+            "verb": self._lane("take"),
         }  # fmt: skip
         keys = [*self.keys.all(sid), *self.keys.ties]
         (status, *standing), *rest = await self.channel.call(Call("pool_take", keys, [sid, n, pack(ask)]))

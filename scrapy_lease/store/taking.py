@@ -61,8 +61,9 @@ class PoolStanding:
     """How a pool stands: resources free, free but resting for some site, leased, resting for all, known at all.
 
     ``waiting``: other live sessions that wait; ``share``: leases a session may have while others wait; ``yields``:
-    leases this session is to give back as soon as their requests end; ``expired``: a session that is over and holds or
-    waits, to be reclaimed, or "".
+    leases this session is to give back as soon as their requests end; ``silent``: ms since the first failure that no
+    answer through the pool has followed, whoever got it, 0: there is none; ``expired``: a session that is over and
+    holds or waits, to be reclaimed, or "".
     """
 
     grace: bool
@@ -74,6 +75,7 @@ class PoolStanding:
     waiting: int
     share: int
     yields: int
+    silent: int
     expired: str
 
 

@@ -76,14 +76,24 @@ def test_a_third_of_the_pool_is_bad(bed: Callable[..., Bed], fault: str) -> None
     assert b.left()["leased"] == 0
 
 
-def test_all_are_dead(bed: Callable[..., Bed]) -> None:
-    """All nodes close with lease_no_proxies; all items are in the backlog, and a crawl with good proxies ends them."""
+@pytest.mark.parametrize("fault", ["dead", "refuse", "hang"])
+def test_all_are_dead(bed: Callable[..., Bed], fault: str) -> None:
+    """All nodes close with lease_no_proxies; all items are in the backlog, and a crawl with good proxies ends them.
+
+    However often a rest ends meanwhile, and whether connections are refused, closed or never answered.
+    """
     b = bed(6)
     dead, good = b.web.proxies[:3], b.web.proxies[3:]
     for proxy in dead:
-        b.web.die(proxy)
-    nodes = crawl(b, pages=PAGES, settings={**RESTS, "LEASE_PROXY_WAIT": "0.5", "LEASE_PROXIES": urls(dead)})
+        if fault == "dead":
+            b.web.die(proxy)
+        else:
+            proxy.mode = fault
+    settings = {"LEASE_PROXY_WAIT": "0.8", "LEASE_PROXY_BACKOFF": "0.5,1", "DOWNLOAD_TIMEOUT": "1"}
+    began = time.monotonic()
+    nodes = crawl(b, pages=PAGES, settings={**settings, "LEASE_PROXIES": urls(dead)})
     assert {node.stats["finish_reason"] for node in nodes} == {"lease_no_proxies"}
+    assert time.monotonic() - began < 20
     assert b.site.hits == []
     records = records_of(b.client)
     assert len(records) == PAGES

@@ -206,11 +206,11 @@ def test_a_wait_is_bounded(server: Server, names: tuple[str, ...], reason: str) 
                 await node.pool.take(SITE, timeout=0.5)
             assert (info.value.reason, node.pool.is_usable) == (reason, reason == "wait")
             assert 0.5 <= time.monotonic() - began < 2
-            assert (node.pool.empty_for > 0) == (reason == "empty")
+            assert (node.pool.useless_for > 0) == (reason == "empty")
             await crew.add("late")
             assert (await node.pool.take(SITE, timeout=SOON)).lease.id == "late"
             assert node.pool.is_usable
-            assert node.pool.empty_for == 0
+            assert node.pool.useless_for == 0
             end_all(node, held)
 
     run(work)

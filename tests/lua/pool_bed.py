@@ -154,7 +154,7 @@ class Member:
 
     def say(self, lease: Lease, verb: str, *args: Any, n: int | None = None) -> str:
         """Settle one lease; a backoff is added where one is due."""
-        if verb in ("ban", "broken") and not any(isinstance(arg, Backoff) for arg in args):
+        if verb in ("ban", "hang", "broken") and not any(isinstance(arg, Backoff) for arg in args):
             args = (*args, BACKOFF)
         if verb == "back" and not args:
             args = (0,)

@@ -252,6 +252,31 @@ def test_a_probe_that_nobody_answers_for_is_repeated(bed: PoolBed) -> None:
     assert len(other.get(1, "shop")) == 1
 
 
+@pytest.mark.parametrize("verb", ["hang", "broken", "gone"])
+def test_a_pool_is_silent_from_the_first_failure_that_no_answer_follows(bed: PoolBed, verb: str) -> None:
+    """Further failures, of whomever, do not begin it anew; an answer, of whomever, ends it."""
+    args = {"hang": ("shop",), "gone": ("broken",)}.get(verb, ())
+    member, other = bed.member("a", ttl=HOUR), bed.member("b", ttl=HOUR)
+    bed.add(*range(9))
+    first, second, third = member.get(3)
+    assert member.take().standing.silent == 0
+    member.say(first, verb, *args)
+    bed.pass_time(5000)
+    (theirs,) = other.get()
+    other.say(theirs, verb, *args)
+    assert 5000 <= member.take().standing.silent < 6000
+    assert other.take(answered=7000).standing.silent >= 5000
+    assert other.take(answered=1000).standing.silent == 0
+    assert member.take(answered=9000).standing.silent == 0
+    member.say(second, verb, *args)
+    bed.pass_time(2000)
+    assert 2000 <= other.take().standing.silent < 3000
+    member.say(third, "ban", "news")
+    assert other.take(answered=0).standing.silent == 0
+    member.say(third, "ban", "shop")
+    assert other.take().standing.silent == 0
+
+
 def test_gone_is_gone(bed: PoolBed) -> None:
     """A resource of no more use leaves no trace; registered again it is new."""
     member = bed.member()

@@ -42,7 +42,7 @@ def test_how_the_pool_stands(bed: PoolBed) -> None:
     member.say(first, "broken")
     member.say(second, "ban", "shop")
     member.back(second)
-    assert member.take().standing == PoolStanding(False, 3, 1, 1, 1, 6, 0, 4, 0, "")
+    assert member.take(answered=0).standing == PoolStanding(False, 3, 1, 1, 1, 6, 0, 4, 0, 0, "")
     assert bed.holder(third.id) == "a"
 
 

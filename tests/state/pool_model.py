@@ -141,7 +141,7 @@ class PoolModel:
                 known.strikes = 0
                 known.rests.pop(site, None)
                 self.sites.pop(site, None)
-            case "ban", (str(site), Backoff() as backoff):
+            case "ban" | "hang", (str(site), Backoff() as backoff):
                 return self._ban(verdict.id, known, site, backoff)
             case "broken", (Backoff() as backoff,):
                 self._break(verdict.id, known, backoff)

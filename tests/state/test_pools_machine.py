@@ -49,7 +49,7 @@ keys = st.sampled_from(("k", "l"))
 asks = st.lists(st.tuples(st.one_of(sites, st.just("")), st.integers(1, 4)), max_size=2)
 verbs = st.one_of(
     st.tuples(st.just("ok"), st.tuples(sites)),
-    st.tuples(st.just("ban"), st.tuples(sites, st.just(BACKOFF))),
+    st.tuples(st.sampled_from(("ban", "hang")), st.tuples(sites, st.just(BACKOFF))),
     st.sampled_from((("back", ()), ("back", (0,)), ("broken", (BACKOFF,)), ("gone", ("refused",)))),
 )
 

@@ -59,7 +59,7 @@ class Court:
     @property
     def banned(self) -> list[str]:
         """Who was banned, in order."""
-        return [name for name, verb, _ in self.said if verb == "ban"]
+        return [name for name, verb, _ in self.said if verb in ("ban", "hang")]
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_ban_is_for_the_site_and_doubles() -> None:
     for strikes, whole in enumerate((30, 60, 100, 100), 1):
         court.judge(lease, "hang")
         name, verb, (site, first, longest, share) = court.said[-1]
-        assert (name, verb, site, first, longest) == ("a", "ban", SITE, 30_000, 100_000)
+        assert (name, verb, site, first, longest) == ("a", "hang", SITE, 30_000, 100_000)
         assert 0 <= share <= 1000
         assert lease.rests[SITE].strikes == strikes
         assert lease.rests[SITE].until - court.clock.now == pytest.approx(whole * (1 - share / 4000))
@@ -135,7 +135,7 @@ def test_what_was_under_way_does_not_lengthen_a_rest() -> None:
     court.blame.judge(uses[3], Judgement("ok"), None)
     assert court.banned == ["a"]
     assert lease.rests[SITE].until == until
-    assert [verb for _, verb, _ in court.said] == ["ban"]
+    assert [verb for _, verb, _ in court.said] == ["hang"]
 
 
 def test_a_banned_lease_without_other_work_goes_back() -> None:

@@ -125,7 +125,7 @@ class Blame:
             elif kind == "ban":
                 sentence = self._refused(use, judgement.url, refusals)
             elif kind == "hang":
-                self._ban(lease, site)
+                self._ban(lease, site, "hang")
             elif kind == "limited":
                 self._limit(lease, site, judgement.retry_after)
             elif kind == "broken":
@@ -172,11 +172,11 @@ class Blame:
             lease.suspects[site] = url
         return "again"
 
-    def _ban(self, lease: Lease, site: str) -> None:
+    def _ban(self, lease: Lease, site: str, verb: str = "ban") -> None:
         if self._options.is_minted:
-            self._replace(lease)
+            self._replace(lease, "broken" if verb == "hang" else "banned")
         else:
-            self._rest(lease, site, *self._backoff())
+            self._rest(lease, site, *self._backoff(), verb)
 
     def _limit(self, lease: Lease, site: str, seconds: float) -> None:
         if seconds > 0:
@@ -184,7 +184,7 @@ class Blame:
         else:
             self._rest(lease, site, *self._backoff())
 
-    def _rest(self, lease: Lease, site: str, first: int, longest: int, share: int) -> None:
+    def _rest(self, lease: Lease, site: str, first: int, longest: int, share: int, verb: str = "ban") -> None:
         """Let it rest for the site, as the store does: a rest that runs is not lengthened by what was under way."""
         lease.suspects.pop(site, None)
         before, now = lease.rests.get(site), self._clock()
@@ -196,20 +196,20 @@ class Blame:
         if site in self._sites:
             self._sites.pause(site)
         self._bench.count("banned")
-        self._bench.say(lease, "ban", (site, first, longest, share))
+        self._bench.say(lease, verb, (site, first, longest, share))
         if not self._bench.is_of_use(lease):
             self._bench.part(lease, "back", (0,))
 
     def _broken(self, lease: Lease) -> None:
         if self._options.is_minted:
-            self._replace(lease)
+            self._replace(lease, "broken")
         else:
             self._bench.count("broken")
             self._bench.part(lease, "broken", self._backoff())
 
-    def _replace(self, lease: Lease) -> None:
+    def _replace(self, lease: Lease, reason: str) -> None:
         self._bench.count("banned")
-        self._bench.part(lease, "gone", ("banned",))
+        self._bench.part(lease, "gone", (reason,))
 
     def _backoff(self) -> tuple[int, int, int]:
         first, longest = self._options.backoff

@@ -17,7 +17,7 @@ from scrapy_lease.leases.pool.options import UNUSED, Judgement, PoolOptions, Poo
 from scrapy_lease.leases.pool.shelf import Lease, Use
 from scrapy_lease.leases.pool.stock import Stock
 from scrapy_lease.leases.pool.wants import Line, Waiter
-from scrapy_lease.leases.session import Beat, Session, boot_time
+from scrapy_lease.leases.session import Beat, Session
 
 _NONE: frozenset[str] = frozenset()
 
@@ -56,7 +56,12 @@ class Pool:
     @property
     def is_usable(self) -> bool:
         """Was anything in the pool free or leased by anybody when the store answered last? True before that."""
-        return self._stock.empty_since is None
+        return not self._stock.vitals.is_empty
+
+    @property
+    def is_in_use(self) -> bool:
+        """Is a request on any of its leases here?"""
+        return any(lease.uses for lease in self._shelf)
 
     @property
     def standing(self) -> Standing | None:
@@ -64,10 +69,9 @@ class Pool:
         return self._stock.standing
 
     @property
-    def empty_for(self) -> float:
-        """Seconds for which nothing in the pool has been usable; 0 while something is."""
-        since = self._stock.empty_since
-        return 0.0 if since is None else boot_time() - since
+    def useless_for(self) -> float:
+        """Seconds for which nothing in the pool has been usable: nothing was there, or nothing answered; 0: it is."""
+        return self._stock.vitals.useless_for
 
     def filled_by(self, register: Callable[[], Awaitable[None]], ask: Callable[[], None]) -> None:
         """Name who fills the pool.
@@ -145,6 +149,7 @@ class Pool:
             return sentence_of(judgement.kind)
         use.is_over = True
         lease = use.lease
+        self._stock.vitals.judged(judgement.kind)
         if judgement.kind == "ok" and not use.is_probe and not lease.suspects:
             lease.serves.add(use.site)
             sentence: Sentence = "pass"

@@ -20,6 +20,7 @@ from scrapy_lease.leases.pool.shelf import Lease, Shelf, Word
 from scrapy_lease.leases.pool.sites import Sites
 from scrapy_lease.leases.pool.strays import stray_of
 from scrapy_lease.leases.pool.turns import Turns
+from scrapy_lease.leases.pool.vitals import Vitals
 from scrapy_lease.leases.pool.wants import Asks, Line, Waiter, asks_for, can_be_offered, learn_ties
 from scrapy_lease.leases.session import Session, boot_time
 
@@ -54,8 +55,7 @@ class Stock:
         self.missed: set[str] = set()
         #: How the pool stood in the store at the last answer.
         self.standing: Standing | None = None
-        #: Clock time (s) since which nothing in the pool is usable; None: something is, or nobody knows yet.
-        self.empty_since: float | None = None
+        self.vitals = Vitals(options)
         self.is_closed = False
         #: Called when a resource has left the pool for good by a word of this process.
         self.on_gone: Callable[[], None] = lambda: None
@@ -237,6 +237,10 @@ class Stock:
         elif word.verb == "gone":
             self.on_gone()
 
+    def answered_ago(self) -> int:
+        """Return how many ms ago the last answer came through a lease; -1: none did."""
+        return self.vitals.answered_ago
+
     def lost(self, lease: Lease) -> None:
         """The lease is over: the store says so."""
         if lease.is_held:
@@ -268,12 +272,10 @@ class Stock:
 
     def _stand(self, standing: Standing) -> None:
         self.standing = standing
-        if standing.free + standing.spotted + standing.leased:
-            self.empty_since = None
-        elif self.empty_since is None:
-            self.empty_since = boot_time()
         # What is on its way back was not there yet when the store counted.
-        self.owed = max(0, standing.yields - sum(word.is_end for word in self.turns.outbox))
+        ending = sum(word.is_end for word in self.turns.outbox)
+        self.vitals.stands(standing, len(self.shelf) + ending)
+        self.owed = max(0, standing.yields - ending)
         for lease in list(self.shelf.open.values()):
             if self.owed and not lease.uses:
                 self.pay(lease)

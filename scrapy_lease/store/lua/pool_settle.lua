@@ -4,7 +4,8 @@
 --      where there is one
 --      o: served site well, {site}: ends its rest there, its strikes and the site's pause; stays leased
 --      n: banned at site, {site, first, longest, share}; stays leased      k: broken, {first, longest, share}: rests for all
---      b: back, {delay ms}: free again                                     g: gone, {reason}: of no use to anybody
+--      h: no answer at site: as n                                          b: back, {delay ms}: free again
+--      g: gone, {reason}: of no use to anybody; reason broken: it gave no answer
 --      a rest lasts first ms, doubled with each strike up to longest, less a quarter of it times share / 1000
 -- Returns one character an entry: + accepted, - lost: not held (any more), = the site is paused instead of the resource,
 --         ! banned at so many sites that it rests for all, as soon as its holder gives it back; or 'older'
@@ -22,6 +23,15 @@ for i, value in ipairs(bulk_get(resources, ids)) do records[ids[i]] = value end
 local function rest(strikes, first, longest, share)
   local whole = math.min(longest, first * 2 ^ math.min(strikes - 1, 30))
   return math.floor(now + whole * (1 - share / 4000))
+end
+
+-- Since when nothing has answered: the first failure after the last answer that anybody told of.
+local is_silent = false
+local function note_silence()
+  if is_silent then return end
+  is_silent = true
+  local last = redis.call('HMGET', meta, 'silent', 'answered')
+  if (tonumber(last[1]) or -1) <= (tonumber(last[2]) or 0) then redis.call('HSET', meta, 'silent', int(now)) end
 end
 
 local count, event, same_fence, same_reason = 0, nil, nil, nil
@@ -76,11 +86,17 @@ local verb_of = {
     return '+'
   end,
   n = ban,
+  h = function(...)
+    note_silence()
+    return ban(...)
+  end,
   k = function(id, fence, first, longest, share)
+    note_silence()
     rest_broken(id, fence, first, longest, share)
     return '+'
   end,
   g = function(id, fence, reason)
+    if reason == 'broken' then note_silence() end
     end_of(id, fence, reason)
     vanish(id, records[id], reason)
     return '+'
@@ -108,7 +124,7 @@ for i, id in ipairs(ids) do
   local lease = held_as[i]
   if lease and not ended[id] and is_lease_of(lease, sid, fences[i]) then
     local code = string.sub(verbs, i, i)
-    has_rests = has_rests or code == 'n'
+    has_rests = has_rests or code == 'n' or code == 'h'
     reply[i] = verb_of[code](id, fences[i], unpack(args[i] or NOTHING))
   else
     reply[i] = '-'

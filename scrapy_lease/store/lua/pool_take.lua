@@ -5,14 +5,15 @@
 --      ask, the resource it is tied to, or any; offer: a lease of the session's it may be tied to instead, or ''; number
 --      0: it is in use on what it offers, and only to be renewed; ttl: ms that a tie lasts; reported: the server that the
 --      session has reported to; margin: ms of life a resource must have left; grace: ms for which what a dead session
---      held serves nobody; verb: the name of this lane of numbered calls
--- Returns {{'ok', grace, lease clock, wall clock, free, spotted, leased, resting, known, others that wait, share, yield, a
---          session that is over and to be reclaimed, or ''},
+--      held serves nobody; answered: ms ago that the last answer came through the pool here, -1: none did; verb: the name of this lane of numbered calls
+-- Returns {{'ok', grace, lease clock, wall clock, free, spotted, leased, resting, known, others that wait, share, yield, silent,
+--          a session that is over and to be reclaimed, or ''},
 --          fence, {id, …}, {record, …}, {its rests for sites, packed, or '', …}, {ms for which each site asked for is
 --          paused, or -1: its pause is over, and a lease of the session is the probe of it, …}, {id that is to be given back, or is
 --          lost, …}, {what each key is tied to, or '': nothing yet, …}}
 --         | {{'lost'}} | {{'report'}} | {{'older'}}
 -- yield: how many leases the session is to give back as soon as their requests end, since others wait for their share
+-- silent: ms since the first failure that no answer through the pool, told by anybody, has followed; 0: there is none
 local run_id, n = ARGV[1], tonumber(ARGV[3])
 local SEEN, TENURE, PROBE = 3000, 1000, 30000 -- ms: a waiter that asks counts; a lease before it rotates; a probe of a site
 local AGAIN = 1000                           -- ms until who waits for the probe of another session asks again
@@ -285,8 +286,19 @@ local function recalled()
   return ids
 end
 
-local yield = to_yield()
+local function note_answer()
+  local last = redis.call('HMGET', meta, 'silent', 'answered')
+  local silent, answered = tonumber(last[1]) or -1, tonumber(last[2]) or 0
+  if ask.answered >= 0 and now - ask.answered > answered then
+    answered = now - ask.answered
+    redis.call('HSET', meta, 'answered', int(answered))
+  end
+  return silent > answered and math.max(1, now - silent) or 0
+end
+
+local yield, silent = to_yield(), note_answer()
 finish()
 return {{'ok', grace and 1 or 0, now, wall, redis.call('ZCARD', free), redis.call('ZCARD', spotted),
-  redis.call('HLEN', leases), redis.call('ZCARD', resting), redis.call('HLEN', resources), rivals, share, yield, expired},
+  redis.call('HLEN', leases), redis.call('ZCARD', resting), redis.call('HLEN', resources), rivals, share, yield, silent,
+  expired},
   fence, picked, values, marks, pauses, recalled(), tied}
