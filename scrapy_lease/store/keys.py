@@ -109,7 +109,7 @@ class Scope:
 #: Parts of a pool, in the order in which its scripts take them (see ``pool_take.lua`` for what each holds).
 POOL_PARTS = (
     "meta", "resources", "free", "spotted", "resting", "leases", "exits", "behind", "expiries", "rests",
-    "benched", "sites", "members", "over", "waiting", "asks", "recalls", "events",
+    "benched", "sites", "members", "over", "waiting", "asks", "recalls", "events", "views",
 )  # fmt: skip
 
 

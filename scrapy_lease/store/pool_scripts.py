@@ -33,7 +33,7 @@ from scrapy_lease.store.taking import Lease, PoolStanding, Rest, Take, Tie, pack
 __all__ = ["Backoff", "Lease", "PoolScripts", "PoolStanding", "Resource", "Rest", "Take", "Tie", "Verdict"]
 
 #: What settle.lua calls the verdicts.
-_CODES = {"ok": "o", "ban": "n", "hang": "h", "broken": "k", "back": "b", "gone": "g"}
+_CODES = {"ok": "o", "ban": "n", "hang": "h", "broken": "k", "back": "b", "gone": "g", "view": "v"}
 _NAME = re.compile(r"[^\s\x00-\x1f\x7f]+")
 _LONGEST_NAME = 999
 
@@ -72,8 +72,9 @@ class Backoff:
 class Verdict:
     """What a session says of a resource it holds.
 
-    ``ok`` (site), ``ban`` and ``hang`` (site, backoff) leave it leased; ``broken`` (backoff), ``back`` (ms until it may
-    be handed out again, or nothing) and ``gone`` (reason) end the lease.
+    ``ok`` (site), ``ban`` and ``hang`` (site, backoff), and ``view`` (site, 1 if it has just served it, suspect) leave
+    it leased; ``broken`` (backoff), ``back`` (ms until it may be handed out again, or nothing) and ``gone`` (reason)
+    end the lease.
     """
 
     id: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
@@ -12,6 +12,7 @@ import msgspec
 from scrapy_lease.store.columns import raw
 
 _marks = msgspec.msgpack.Decoder(dict[str, tuple[int, int]])
+_views = msgspec.msgpack.Decoder(dict[str, tuple[int, str]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +24,21 @@ class Rest:
 
 
 @dataclass(frozen=True, slots=True)
+class View:
+    """How a resource served a site: ms since it was last said to, None: never; the suspect, "" for none."""
+
+    served: int | None
+    suspect: str
+
+
+@dataclass(frozen=True, slots=True)
 class Lease:
     """A resource leased to this session.
 
     :param life: ms until the provider takes it back, None: for ever. Counted from the moment of the call.
     :param strikes: how often in a row it was broken; above 0 its first use is a probe, to be settled by its own.
     :param rests: the sites for which it is not to be used, or only to be probed.
+    :param views: what its holders before knew of how it serves sites.
     """
 
     id: str
@@ -38,6 +48,7 @@ class Lease:
     life: int | None
     strikes: int
     rests: Mapping[str, Rest]
+    views: Mapping[str, View] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +124,13 @@ def packed_ties(ties: Sequence[Tie], asks: Sequence[tuple[str, int]], namespace:
 
 def read_take(
     standing: Sequence[Any], fence: bytes, ids: Sequence[bytes], records: Sequence[bytes], marks: Sequence[bytes],
-    pauses: Sequence[int], recalled: Sequence[bytes], tied: Sequence[bytes],
+    views: Sequence[bytes | None], pauses: Sequence[int], recalled: Sequence[bytes], tied: Sequence[bytes],
 ) -> Take:  # fmt: skip
     """Read the answer of the script."""
     grace, now, wall, *counts, expired = standing
     leases = tuple(
-        _lease(name.decode(), int(fence), record, packed, now, wall)
-        for name, record, packed in zip(ids, records, marks, strict=True)
+        _lease(name.decode(), int(fence), record, packed, viewed, now, wall)
+        for name, record, packed, viewed in zip(ids, records, marks, views, strict=True)
     )
     return Take(
         PoolStanding(bool(grace), *(*counts, expired.decode())),
@@ -130,12 +141,16 @@ def read_take(
     )
 
 
-def _lease(name: str, fence: int, record: bytes, packed: bytes, now: int, wall: int) -> Lease:
+def _lease(
+    name: str, fence: int, record: bytes, packed: bytes, viewed: bytes | None, now: int, wall: int
+) -> Lease:  # fmt: skip
     exit_end = 19 + int(record[16:19])
     expiry = int(record[3:16])
     marks = _marks.decode(packed) if packed else {}
     rests = {site: Rest(max(0, until - now), strikes) for site, (until, strikes) in marks.items()}
+    known = _views.decode(viewed) if viewed else {}
+    views = {site: View(max(0, now - at) if at else None, suspect) for site, (at, suspect) in known.items()}
     return Lease(
         name, fence, record[exit_end:], record[19:exit_end].decode(), expiry - wall if expiry else None,
-        int(record[1:3]), rests,
+        int(record[1:3]), rests, views,
     )  # fmt: skip

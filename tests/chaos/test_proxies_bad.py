@@ -139,6 +139,18 @@ def test_a_page_that_is_refused_to_all(bed: Callable[..., Bed], how: str) -> Non
     assert b.left() == {"leased": 0, "free": 8, "resting": 0, "known": 8}
 
 
+def test_only_what_is_refused_to_all_is_left(bed: Callable[..., Bed]) -> None:
+    """A node that never had a page of the site tells all the same that it is the URLs, and the crawl ends."""
+    b = bed(6, latency=0.05)
+    refused = {f"/page/{page}" for page in range(40, 44)}
+    b.site.bans = lambda peer, path: path in refused
+    b.run(pages=40, settings=RESTS)
+    node = b.run(name="n1", paths=" ".join(sorted(refused)), settings={**RESTS, "LEASE_JOB": "rest"})
+    assert node.stats["finish_reason"] == "finished"
+    assert node.stats["lease/items/rejected"] == len(refused)
+    assert "lease/items/done" not in node.stats
+
+
 def test_a_site_that_bans_all_for_a_while(bed: Callable[..., Bed]) -> None:
     """It is paused, with at most half of the pool resting for it, and probed; when it serves again the crawl ends."""
     b = bed(8, latency=0.02)

@@ -7,7 +7,7 @@ import time
 
 import msgspec
 
-from scrapy_lease.leases.pool import OK, Judgement, Lease, Refusals
+from scrapy_lease.leases.pool import OK, Judgement, Lease, Refusals, sentence_of
 from tests.helpers.servers import Server
 from tests.integration.pool_crew import SITE, SOON, Crew, Node, crew_on, keys, run, until, uses_of
 
@@ -98,6 +98,50 @@ def test_a_url_refused_to_all_is_to_blame(server: Server) -> None:
             await asyncio.sleep(0.3)
             assert not rests(crew)
             assert node.counts["banned"] == 0
+
+    run(work)
+
+
+def test_a_suspicion_goes_with_the_lease(server: Server) -> None:
+    """Two refusals in a row are a ban also where another node met the first; a page served there ends it for all."""
+
+    async def work() -> None:
+        async with crew_on(server, "p1", "p2") as crew:
+            others = await uses_of(await crew.node("c"), 1)
+            one, other = await crew.node("a", keep=0.1), await crew.node("b", keep=0.1)
+
+            async def judged(node: Node, kind: str, url: str = "") -> str:
+                use = await node.pool.take(SITE, timeout=SOON)
+                assert node.pool.end(use, Judgement(kind, url)) == sentence_of(kind)
+                await until(lambda: len(crew.holders()) == 1)
+                return use.lease.id
+
+            for node, kind, url in ((one, "ban", "/1"), (other, "ok", ""), (one, "ban", "/2"), (other, "ban", "/2")):
+                await judged(node, kind, url)
+            assert not rests(crew)
+            banned = await judged(other, "ban", "/3")
+            assert set(rests(crew)) == {banned}
+            assert others[0].is_valid
+
+    run(work)
+
+
+def test_what_others_were_served_proves_the_url(server: Server) -> None:
+    """A URL refused on three leases that served the site for another node, now gone, is rejected by one that is new."""
+
+    async def work() -> None:
+        async with crew_on(server, *range(3)) as crew:
+            first = await crew.node("a")
+            await leases_of(first, 3)
+            await first.pool.stop()
+            node = await crew.node("b")
+            refusals = Refusals()
+            sentences = [
+                node.pool.end(use, Judgement("ban", "/secret"), refusals) for use in await uses_of(node, 3)
+            ]  # fmt: skip
+            assert sentences == ["again", "again", "rejected"]
+            await asyncio.sleep(0.3)
+            assert not rests(crew)
 
     run(work)
 

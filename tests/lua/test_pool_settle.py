@@ -6,6 +6,7 @@ import pytest
 
 from scrapy_lease.exceptions import StoreRefused
 from scrapy_lease.store.pool_scripts import Backoff, Lease, Rest, Verdict
+from scrapy_lease.store.taking import View
 from tests.lua.bed import TTL
 from tests.lua.pool_bed import BACKOFF, HOUR, Member, PoolBed, ids
 
@@ -275,6 +276,42 @@ def test_a_pool_is_silent_from_the_first_failure_that_no_answer_follows(bed: Poo
     assert other.take(answered=0).standing.silent == 0
     member.say(third, "ban", "shop")
     assert other.take().standing.silent == 0
+
+
+def test_how_it_served_goes_with_the_lease(bed: PoolBed) -> None:
+    """The next holder is told when a site was served last, and of a suspicion; a ban ends that, `free` both."""
+    member, other = bed.member("a", ttl=HOUR), bed.member("b", ttl=HOUR)
+    bed.add(*range(9))
+    bed.change("drain", *range(1, 9))
+    (lease,) = member.get()
+    assert member.say(lease, "view", "shop", 1, "") == member.say(lease, "view", "shop", 0, "/x") == "+"
+    member.say(lease, "view", "news", 0, "/y")
+    member.back(lease)
+    bed.pass_time(2000)
+    (lease,) = other.get()
+    assert (lease.views["news"], lease.views["shop"].suspect) == (View(None, "/y"), "/x")
+    assert 2000 <= lease.views["shop"].served < 3000
+    other.say(lease, "ban", "shop")
+    other.say(lease, "view", "news", 0, "")
+    other.back(lease)
+    (lease,) = member.get()
+    assert [(site, view.suspect) for site, view in lease.views.items()] == [("shop", "")]
+    assert member.say(lease, "back") == "+"
+    bed.change("free", "0")
+    assert member.get()[0].views == {}
+
+
+def test_so_many_sites_are_kept(bed: PoolBed) -> None:
+    """Of too many the one that was served longest ago is forgotten, suspicions last."""
+    member = bed.member(ttl=HOUR)
+    bed.add("p1")
+    (lease,) = member.get()
+    member.say(lease, "view", "suspect", 0, "/x")
+    for number in range(40):
+        member.say(lease, "view", f"s{number}", 1, "")
+        bed.pass_time(1000)
+    member.back(lease)
+    assert set(member.get()[0].views) == {"suspect", *(f"s{number}" for number in range(9, 40))}
 
 
 def test_gone_is_gone(bed: PoolBed) -> None:

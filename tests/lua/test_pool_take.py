@@ -223,4 +223,4 @@ def test_all_keys_are_in_one_slot(bed: PoolBed) -> None:
     """Every key a pool script is given has the hash tag of its shard."""
     keys = [*bed.pool.all("a", "b"), *bed.pool.ties]
     assert all(key.startswith("{test:0}:") for key in keys)
-    assert len(set(keys)) == 25
+    assert len(set(keys)) == 26

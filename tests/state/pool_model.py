@@ -29,6 +29,8 @@ class Known:
     fence: int = 0
     due: int = 0
     rests: dict[str, tuple[int, int]] = field(default_factory=dict)
+    #: Site -> when it was last said to serve it, 0: never; the suspect.
+    views: dict[str, tuple[int, str]] = field(default_factory=dict)
 
     @property
     def is_in_use(self) -> bool:
@@ -145,11 +147,19 @@ class PoolModel:
                 return self._ban(verdict.id, known, site, backoff)
             case "broken", (Backoff() as backoff,):
                 self._break(verdict.id, known, backoff)
+            case "view", (str(site), int(is_serving), str(suspect)):
+                self._view(known, site, is_serving, suspect)
             case "back", _:
                 self.end(verdict.id)
             case "gone", _:
                 del self.known[verdict.id]
         return "+"
+
+    def _view(self, known: Known, site: str, is_serving: int, suspect: str) -> None:
+        served = self.now if is_serving else known.views.get(site, (0, ""))[0]
+        known.views[site] = served, suspect
+        if not served and not suspect:
+            del known.views[site]
 
     def _break(self, name: str, known: Known, backoff: Backoff) -> None:
         known.strikes += 1
@@ -159,6 +169,7 @@ class PoolModel:
         until, strikes = known.rests.get(site, (0, 0))
         if until > self.now:
             return "+"
+        self._view(known, site, 0, "")
         benched = sum(site in other.rests for other in self.known.values()) + (site not in known.rests)
         if site in self.sites or 2 * benched > len(self.known):
             until, strikes = self.sites.get(site, (0, 0))
@@ -191,7 +202,7 @@ class PoolModel:
 
     def _free(self, name: str, known: Known) -> None:
         was_in_use = known.is_in_use
-        known.rests, known.strikes, known.flag = {}, 0, " "
+        known.rests, known.views, known.strikes, known.flag = {}, {}, 0, " "
         if known.state == "leased":
             known.state, known.sid, known.fence, known.due = "resting", "", 0, self.now + self.ttl_max
         elif not was_in_use:

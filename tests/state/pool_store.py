@@ -24,6 +24,7 @@ for _, key in ipairs(redis.call('KEYS', '*')) do
 end
 return found
 """
+_views = msgspec.msgpack.Decoder(dict[str, tuple[int, str]])
 _marks = msgspec.msgpack.Decoder(dict[str, tuple[int, int]])
 
 
@@ -62,6 +63,11 @@ class PoolContents:
         lease: bytes = self.parts["leases"][name]
         return lease[29:].decode(), int(lease[:16])
 
+    def views(self, name: str) -> dict[str, tuple[int, str]]:
+        """What its holders said of a resource: site -> when it was served, and the suspect."""
+        packed = self.parts["views"].get(name)
+        return _views.decode(packed) if packed else {}
+
     def place(self, name: str) -> str:
         """The one place where a resource is; aside: in none."""
         behind = f"{self.exit_of(name)}\0{name}" in self.parts["behind"]
@@ -78,7 +84,7 @@ class PoolContents:
     def check(self) -> None:
         """Assert that the keys agree with each other."""
         parts, resources = self.parts, self.parts["resources"]
-        for part in ("free", "spotted", "resting", "leases", "expiries", "rests"):
+        for part in ("free", "spotted", "resting", "leases", "expiries", "rests", "views"):
             assert parts[part].keys() <= resources.keys(), f"{part} has what is gone"
         self._check_exits()
         for name in parts["leases"]:

@@ -50,6 +50,7 @@ asks = st.lists(st.tuples(st.one_of(sites, st.just("")), st.integers(1, 4)), max
 verbs = st.one_of(
     st.tuples(st.just("ok"), st.tuples(sites)),
     st.tuples(st.sampled_from(("ban", "hang")), st.tuples(sites, st.just(BACKOFF))),
+    st.tuples(st.just("view"), st.tuples(sites, st.integers(0, 1), st.sampled_from(("", "x", "y")))),
     st.sampled_from((("back", ()), ("back", (0,)), ("broken", (BACKOFF,)), ("gone", ("refused",)))),
 )
 
@@ -271,6 +272,7 @@ class Pools(RuleBasedStateMachine):
             assert place in states[known.state], f"{name} is {place}, and should be {known.state}"
             assert (chr(record[0]), int(record[1:3]), int(record[3:16])) == (known.flag, known.strikes, known.expiry)
             assert contents.exit_of(name) == known.exit
+            assert contents.views(name) == known.views
             if known.state == "leased":
                 assert contents.holder(name) == (known.sid, known.fence)
         self.one_holder(contents)

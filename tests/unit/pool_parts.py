@@ -9,16 +9,23 @@ from typing import Any
 from scrapy_lease.leases.session import Session
 from scrapy_lease.store.pool_scripts import Lease as Granted
 from scrapy_lease.store.pool_scripts import Rest
+from scrapy_lease.store.taking import View
 from tests.state.memory import Answering, Memory
 
 SITE, OTHER = "shop.example", "other.example"
 
 
 def granted(
-    name: str, *, fence: int = 1, life: float | None = None, strikes: int = 0, rests: Mapping[str, Rest] = {}
+    name: str,
+    *,
+    fence: int = 1,
+    life: float | None = None,
+    strikes: int = 0,
+    rests: Mapping[str, Rest] = {},
+    views: Mapping[str, View] = {},
 ) -> Granted:
     """A lease of the resource *name*; *life* in s."""
-    return Granted(name, fence, b"body", "", None if life is None else int(life * 1000), strikes, rests)
+    return Granted(name, fence, b"body", "", None if life is None else int(life * 1000), strikes, rests, views)
 
 
 class Clock:

@@ -28,11 +28,16 @@ class Court:
         self.is_more_to_try = False
         self.said: list[tuple[str, str, tuple[Any, ...]]] = []
         self.parted: list[tuple[str, str, tuple[Any, ...]]] = []
+        self.viewed: list[tuple[str, str, bool, str]] = []
         self.counted: list[str] = []
         self.blame = Blame(self.options, self.sites, self, self.clock)
 
     def say(self, lease: Lease, verb: str, args: tuple[Any, ...]) -> None:
         self.said.append((lease.id, verb, args))
+
+    def tell_view(self, lease: Lease, site: str, *, is_serving: bool) -> None:
+        self.viewed.append((lease.id, site, is_serving, lease.suspects.get(site, "")))
+        lease.told.add(site)
 
     def part(self, lease: Lease, verb: str, args: tuple[Any, ...]) -> None:
         self.parted.append((lease.id, verb, args))

@@ -10,6 +10,7 @@ from scrapy_lease.leases.pool.options import PoolOptions
 from scrapy_lease.leases.pool.shelf import Lease, Shelf, Use
 from scrapy_lease.leases.pool.shelf import Rest as Resting
 from scrapy_lease.store.pool_scripts import Rest
+from scrapy_lease.store.taking import View
 from tests.unit.pool_parts import OTHER, SITE, Clock, granted, open_session
 
 
@@ -163,16 +164,31 @@ def test_a_use_is_valid_while_its_lease_and_session_last() -> None:
 
 
 def test_a_new_lease_of_the_same_resource_replaces_the_old() -> None:
-    """The store leased it anew, so the older lease is over; how the identity did is remembered."""
+    """The store leased it anew, so the older lease is over; how the identity did is remembered.
+
+    Of suspicions the store knows better: others may have had it meanwhile.
+    """
     place = Place()
     (old,) = place.add("a")
     old.serves.add(SITE)
     old.suspects[OTHER] = "/x"
-    (new,) = place.add("a", fence=2)
+    (new,) = place.add("a", fence=2, views={SITE: View(None, "/y")})
     assert (old.is_held, new.is_held, len(place.shelf)) == (False, True, 1)
-    assert (new.serves, new.suspects) == ({SITE}, {OTHER: "/x"})
+    assert (new.serves, new.suspects) == ({SITE}, {SITE: "/y"})
     place.shelf.remove(old)
     assert place.shelf.get("a") is new
+
+
+@pytest.mark.parametrize(
+    ("age", "has_served", "is_told"), [(None, False, False), (0, True, True), (1800, True, False), (3700, False, False)]
+)
+def test_what_others_had_served_counts_for_a_while(age: int | None, has_served: bool, is_told: bool) -> None:
+    """For an hour; after a third of that it is told anew."""
+    place = Place()
+    (lease,) = place.add("a", views={SITE: View(None if age is None else age * 1000, "")})
+    assert lease.has_served(SITE) == has_served
+    assert (SITE in lease.told) == is_told
+    assert not lease.serves
 
 
 def test_what_is_remembered_is_bounded() -> None:

@@ -1,8 +1,10 @@
 """Who is to blame: the narrowest culprit pays.
 
-- A refusal by a site (``ban``) makes the lease a suspect there; the second in a row, of another URL, is a ban.
-- A URL that was refused on three leases, each of which serves that site, is itself refused; they are innocent. While
-  there is another URL to ask for, one of them must have served since: the site may have begun to refuse everything.
+- A refusal by a site (``ban``) makes the lease a suspect there; the second in a row, of another URL, is a ban,
+  whichever process holds it by then.
+- A URL that was refused on three leases, each of which serves that site, here or where it was lately, is itself
+  refused; they are innocent. While there is another URL to ask for, one of them must have served since: the site may
+  have begun to refuse everything.
 - A hang is uncertain, so it is blamed on the lease at that site, like a ban and at once.
 - What cannot be reached, or was taken back, is of no use to anybody.
 
@@ -19,6 +21,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from scrapy_lease.leases.pool.options import Judgement, PoolOptions, Sentence
+from scrapy_lease.leases.pool.past import key_of
 from scrapy_lease.leases.pool.shelf import Lease, Rest, Use
 from scrapy_lease.leases.pool.sites import Sites
 from scrapy_lease.leases.session import boot_time
@@ -71,11 +74,12 @@ class Refusals:
         good = sum(lease.has_served(site) for lease in self._leases.values())
         return self._tries >= WITNESSES and good + self._repeats >= max(1, min(WITNESSES, known))
 
-    def acquit(self, site: str, url: str) -> None:
-        """The leases are not suspected for *url* any more."""
-        for lease in self._leases.values():
-            if lease.suspects.get(site) == url:
-                del lease.suspects[site]
+    def acquit(self, site: str, suspect: str) -> list[Lease]:
+        """The leases are not suspected for the URL of this key any more. Return those that were."""
+        acquitted = [lease for lease in self._leases.values() if lease.suspects.get(site) == suspect]
+        for lease in acquitted:
+            del lease.suspects[site]
+        return acquitted
 
 
 class Bench(Protocol):
@@ -87,6 +91,9 @@ class Bench(Protocol):
 
     def say(self, lease: Lease, verb: str, args: tuple[Any, ...]) -> None:
         """Tell the store; the lease stays."""
+
+    def tell_view(self, lease: Lease, site: str, *, is_serving: bool) -> None:
+        """Tell the store how the lease serves the site, for its next holder: at once what is said against it."""
 
     def part(self, lease: Lease, verb: str, args: tuple[Any, ...]) -> None:
         """Let the lease end, with its last request, by this verb."""
@@ -147,7 +154,8 @@ class Blame:
         """Served: the store is told only if it thinks otherwise. What was sent before a ban is no probe of it."""
         lease, site = use.lease, use.site
         lease.serves.add(site)
-        lease.suspects.pop(site, None)
+        if lease.suspects.pop(site, None) is not None or site not in lease.told:
+            self._bench.tell_view(lease, site, is_serving=True)
         if use.is_probe or lease.strikes:
             lease.strikes = 0
             lease.rests.pop(site, None)
@@ -155,21 +163,23 @@ class Blame:
             self._bench.say(lease, "ok", (site,))
 
     def _refused(self, use: Use, url: str, refusals: Refusals | None) -> Sentence:
-        lease, site = use.lease, use.site
+        lease, site, key = use.lease, use.site, key_of(url)
         if refusals is not None:
             refusals.add(lease, site)
             may_be_known = refusals.is_proved or not self._bench.has_untried(site)
             if may_be_known and refusals.are_the_urls(site, self._bench.known):
-                refusals.acquit(site, url)
+                for acquitted in refusals.acquit(site, key):
+                    self._bench.tell_view(acquitted, site, is_serving=False)
                 return "rejected"
             if refusals.is_proved:
                 # It is the URL that is suspected: what it meets must not pay for it.
                 return "again"
         suspected = lease.suspects.get(site)
-        if use.is_probe or (suspected is not None and (suspected != url or not url)):
+        if use.is_probe or (suspected is not None and (suspected != key or not key)):
             self._ban(lease, site)
-        else:
-            lease.suspects[site] = url
+        elif suspected != key:
+            lease.suspects[site] = key
+            self._bench.tell_view(lease, site, is_serving=False)
         return "again"
 
     def _ban(self, lease: Lease, site: str, verb: str = "ban") -> None:

@@ -78,6 +78,15 @@ class RestLike(Protocol):
     def strikes(self) -> int: ...
 
 
+class ViewLike(Protocol):
+    """How a resource served a site: ms since it was last said to, None: never; the suspect, "" for none."""
+
+    @property
+    def served(self) -> int | None: ...
+    @property
+    def suspect(self) -> str: ...
+
+
 class Granted(Protocol):
     """A lease as the store grants it; ``life`` in ms from the call on, None: for ever."""
 
@@ -95,6 +104,8 @@ class Granted(Protocol):
     def strikes(self) -> int: ...
     @property
     def rests(self) -> Mapping[str, RestLike]: ...
+    @property
+    def views(self) -> Mapping[str, ViewLike]: ...
 
 
 class Standing(Protocol):

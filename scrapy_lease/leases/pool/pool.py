@@ -150,7 +150,7 @@ class Pool:
         use.is_over = True
         lease = use.lease
         self._stock.vitals.judged(judgement.kind)
-        if judgement.kind == "ok" and not use.is_probe and not lease.suspects:
+        if judgement.kind == "ok" and not use.is_probe and not lease.suspects and use.site in lease.told:
             lease.serves.add(use.site)
             sentence: Sentence = "pass"
         else:

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from scrapy_lease.leases.pool.options import Granted, PoolOptions
+from scrapy_lease.leases.pool.past import Past, Pasts
 from scrapy_lease.leases.pool.ties import Ties
 from scrapy_lease.leases.session import Session, boot_time
 
-#: Identities, and sites of each, of which it is remembered how they did while they were here.
-REMEMBERED, SITES_REMEMBERED = 1000, 200
+#: Sites of one lease that it is remembered to have been used at.
+SITES = 64
 #: The ends of a lease, those that say more first.
 _GRAVITY = {"gone": 2, "broken": 1, "back": 0}
 
@@ -29,20 +30,6 @@ class Rest:
     strikes: int
 
 
-@dataclass(slots=True)
-class Past:
-    """What this process knows of an identity, over all its leases of it.
-
-    :param serves: sites that it has served since they refused it last.
-    :param served: sites that it had served before they refused it.
-    :param suspects: site -> URL that was refused last there, with nothing served since.
-    """
-
-    serves: set[str]
-    served: set[str]
-    suspects: dict[str, str]
-
-
 class Lease:
     """A resource that is leased to this process.
 
@@ -52,7 +39,7 @@ class Lease:
 
     __slots__ = (
         "body", "exit", "farewell", "fence", "id", "idle_since", "is_held", "probes", "rests", "served", "serves",
-        "session", "sites", "strikes", "suspects", "until", "used", "uses",
+        "session", "since", "sites", "strikes", "suspects", "told", "until", "used", "uses",
     )  # fmt: skip
 
     def __init__(self, granted: Granted, past: Past, session: Session, asked: float) -> None:
@@ -66,6 +53,9 @@ class Lease:
         self.serves = past.serves
         self.served = past.served
         self.suspects = past.suspects
+        #: Sites that the store knows it to serve; when (clock time, s) it said so at the latest.
+        self.told = past.learn(granted.views)
+        self.since = asked
         self.session = session
         #: Is it leased to this process, as far as it knows?
         self.is_held = True
@@ -171,7 +161,7 @@ class Shelf:
         self._clock = clock
         self._leases: dict[str, Lease] = {}
         self._open: dict[str, Lease] = {}
-        self._pasts: dict[str, Past] = {}
+        self._pasts = Pasts()
         #: Which of the leases serve which sticky keys.
         self.ties = Ties(options, clock)
 
@@ -193,6 +183,10 @@ class Shelf:
         """Return the lease of a resource, if there is one."""
         return self._leases.get(id_)
 
+    def used_sites(self) -> set[str]:
+        """Return the sites at which the leases were used lately."""
+        return set().union(*(lease.sites for lease in self._leases.values()))
+
     def bound(self, key: str, site: str, avoid: Set[str] = frozenset()) -> Lease | None:
         """Return the lease that a sticky key is tied to, if a request to *site* may go through it, now or later."""
         lease = self._leases.get(self.ties.id_of(key))
@@ -202,7 +196,7 @@ class Shelf:
         """Take in what the store granted at clock time *asked* (s); an older lease of the same resource is over."""
         if (older := self._leases.get(granted.id)) is not None:
             self.remove(older)
-        lease = Lease(granted, self._past(granted.id), self._session, asked)
+        lease = Lease(granted, self._pasts.of(granted.id), self._session, asked)
         self._leases[lease.id] = self._open[lease.id] = lease
         return lease
 
@@ -227,7 +221,10 @@ class Shelf:
         """Let a request start on an open lease; True: it is a probe."""
         lease.uses += 1
         lease.used += 1
-        lease.sites.add(site)
+        if site not in lease.sites:
+            if len(lease.sites) == SITES:
+                lease.sites.clear()
+            lease.sites.add(site)
         if sticky:
             self.ties.use(sticky)
         if lease.used == self._reuse and lease.farewell is None:
@@ -274,13 +271,3 @@ class Shelf:
         rest = lease.rests.get(site)
         is_resting = rest is not None and rest.until > self._clock()
         return lease.farewell is None and lease.id not in avoid and not is_resting and not self.is_ending(lease)
-
-    def _past(self, id_: str) -> Past:
-        past = self._pasts.pop(id_, None) or Past(set(), set(), {})
-        self._pasts[id_] = past
-        while len(self._pasts) > REMEMBERED:
-            del self._pasts[next(iter(self._pasts))]
-        for sites in (past.serves, past.served):
-            if len(sites) > SITES_REMEMBERED:
-                sites.clear()
-        return past

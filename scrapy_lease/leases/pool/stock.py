@@ -16,6 +16,7 @@ from typing import Any
 
 from scrapy_lease.leases.pool.blame import WITNESSES, Blame
 from scrapy_lease.leases.pool.options import PoolOptions, PoolStore, Standing, Taken
+from scrapy_lease.leases.pool.past import RENEWAL
 from scrapy_lease.leases.pool.shelf import Lease, Shelf, Word
 from scrapy_lease.leases.pool.sites import Sites
 from scrapy_lease.leases.pool.strays import stray_of
@@ -104,6 +105,9 @@ class Stock:
         """The lease has ended: say so, by its farewell."""
         assert lease.farewell is not None
         verb, args = lease.farewell
+        if boot_time() - lease.since > RENEWAL:
+            for site in lease.serves & lease.sites:
+                self.tell_view(lease, site, is_serving=True)
         self.shelf.remove(lease)
         self.turns.outbox.append(Word(lease, verb, args))
         if verb == "back":
@@ -145,6 +149,18 @@ class Stock:
         self.turns.outbox.append(Word(lease, verb, args))
         self.turns.nudge()
 
+    def tell_view(self, lease: Lease, site: str, *, is_serving: bool) -> None:
+        """Tell the store how the lease serves the site, for its next holder: at once what is said against it."""
+        # Meanwhile it may be here under another lease, or not at all.
+        held, suspect = self.shelf.get(lease.id), lease.suspects.get(site, "")
+        if held is None:
+            return
+        if is_serving:
+            held.told.add(site)
+        self.turns.outbox.append(Word(held, "view", (site, int(is_serving), suspect)))
+        if not is_serving:
+            self.turns.nudge()
+
     def part(self, lease: Lease, verb: str, args: tuple[Any, ...]) -> None:
         """Let the lease end with its last request, by this verb."""
         if self.shelf.part(lease, verb, args):
@@ -152,7 +168,7 @@ class Stock:
 
     def is_of_use(self, lease: Lease) -> bool:
         """Is there a site that this process has to do with and the lease may serve?"""
-        sites = self._used_sites() | {waiter.site for waiter in self._line} | self._demand().keys()
+        sites = self.shelf.used_sites() | {waiter.site for waiter in self._line} | self._demand().keys()
         return any(lease.may_serve(site) for site in sites)
 
     def has_untried(self, site: str) -> bool:
@@ -174,9 +190,6 @@ class Stock:
         standing, now = self.standing, time.monotonic()
         is_pressed = standing is not None and standing.waiting > standing.free
         keep = min(BRIEF, self._options.keep) if is_pressed else self._options.keep
-        for lease in self.shelf:
-            if len(lease.sites) > SITES:
-                lease.sites.clear()
         for lease in list(self.shelf.open.values()):
             if not lease.uses and (now - lease.idle_since >= keep or self.shelf.is_ending(lease)):
                 self.part(lease, "back", (0,))
@@ -199,9 +212,9 @@ class Stock:
         self._vain = considered
         self._last_take, self._is_to_look = boot_time(), False
         self._line.mark_asked()
-        others = self._used_sites() - {site for site, _ in asks.sites}
+        others = self.shelf.used_sites() - {site for site, _ in asks.sites}
         sites = [*asks.sites, *((site, 0) for site in islice(others, SITES))]
-        return Asks(sites, [*asks.ties, *self.shelf.ties.to_tell()])
+        return Asks(sites, [*asks.ties, *self.shelf.ties.to_tell()], self.vitals.answered_ago)
 
     def took(self, asks: Asks, taken: Taken, asked: float) -> None:
         """Take in the answer to a take that was sent at clock time *asked* (s)."""
@@ -237,10 +250,6 @@ class Stock:
         elif word.verb == "gone":
             self.on_gone()
 
-    def answered_ago(self) -> int:
-        """Return how many ms ago the last answer came through a lease; -1: none did."""
-        return self.vitals.answered_ago
-
     def lost(self, lease: Lease) -> None:
         """The lease is over: the store says so."""
         if lease.is_held:
@@ -256,9 +265,6 @@ class Stock:
     def _lack(self, want: str) -> None:
         if want not in self._vain:
             self.turns.wake()
-
-    def _used_sites(self) -> set[str]:
-        return set().union(*(lease.sites for lease in self.shelf))
 
     def _is_due(self, asks: Asks) -> bool:
         if asks.wants - self._vain:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from scrapy_lease.leases.pool.options import RestLike
-from scrapy_lease.leases.pool.shelf import Lease, Past
+from scrapy_lease.leases.pool.options import RestLike, ViewLike
+from scrapy_lease.leases.pool.past import Past
+from scrapy_lease.leases.pool.shelf import Lease
 from scrapy_lease.leases.session import Session, boot_time
 
 
@@ -21,10 +22,11 @@ class _Stray:
     life: int | None = None
     strikes: int = 0
     rests: Mapping[str, RestLike] = field(default_factory=dict)
+    views: Mapping[str, ViewLike] = field(default_factory=dict)
 
 
 def stray_of(id_: str, session: Session) -> Lease:
     """Return the lease of a resource of which this process knows nothing, as far as it is needed to say so."""
-    lease = Lease(_Stray(id_), Past(set(), set(), {}), session, boot_time())
+    lease = Lease(_Stray(id_), Past(), session, boot_time())
     lease.is_held = False
     return lease

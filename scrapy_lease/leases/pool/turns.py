@@ -58,9 +58,6 @@ class Owner(Protocol):
     def answered(self, word: Word, reply: str) -> None:
         """A word was answered: one character, as in ``pool_settle.lua``."""
 
-    def answered_ago(self) -> int:
-        """Return how many ms ago the last answer came through a lease; -1: none did."""
-
     def lost(self, lease: Lease) -> None:
         """The lease is over: the store says so."""
 
@@ -271,7 +268,7 @@ class Turns:
         options = self._options
         return await self._store.take(
             sid, n, asks.sites, margin=int(options.margin * 1000), grace=int(options.grace * 1000),
-            ties=asks.ties, ttl=int(options.sticky_ttl * 1000), answered=self._owner.answered_ago(),
+            ties=asks.ties, ttl=int(options.sticky_ttl * 1000), answered=asks.answered,
         )  # fmt: skip
 
     async def _send_report(self, sid: str, n: int, leases: list[Lease]) -> list[int]:

@@ -89,10 +89,14 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Asks:
-    """What the store is asked for: leases for each site, as (site, number), and one more for each key of *ties*."""
+    """What the store is asked for: leases for each site, as (site, number), and one more for each key of *ties*.
+
+    And what it is told along: how many ms ago the last answer came through the pool here, -1: none did.
+    """
 
     sites: list[tuple[str, int]]
     ties: list[Tie]
+    answered: int = -1
 
     @property
     def wants(self) -> set[str]:

@@ -11,6 +11,8 @@
 -- behind  ZSET of exit, \0, id: other identities that would be free;   expiries ZSET id -> expiry
 -- rests   HASH id -> {site = {until, strikes}};   benched ZSET of site, \0, until (16), id: the same, by site
 -- sites   HASH site -> {until, strikes, until when a probe of it counts, who probes}: sites that failed on half of the pool
+-- views   HASH id -> {site = {lease clock at which it was last said to serve the site, 0: never; suspect}}: what a holder
+--         knows of it and the next one should; suspect: the URL that was refused last, hashed, with nothing served since
 -- members ZSET of the sessions that hold or wait -> when somebody last looked whether they live
 -- over    HASH session -> when it was first seen to be over
 -- waiting ZSET session -> since;   asks HASH session -> {arrivals it has tried, last call, leases wanted, leases held then}
@@ -20,7 +22,7 @@ local clock, sessions, session, meta, resources, free = KEYS[1], KEYS[2], KEYS[3
 local spotted, resting, leases, exits, behind = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11]
 local expiries, rests, benched, sites, members = KEYS[12], KEYS[13], KEYS[14], KEYS[15], KEYS[16]
 local over, waiting, asks, recalls, events = KEYS[17], KEYS[18], KEYS[19], KEYS[20], KEYS[21]
-local held, held_by_other = KEYS[22], KEYS[23]
+local views, held, held_by_other = KEYS[22], KEYS[23], KEYS[24]
 
 local PLAIN, DRAINED, REVOKED, NEVER = ' ', 'd', 'x', '0000000000000'
 local FIRST_OF_EXIT, FIRST_OF_HOLDER = 20, 30
@@ -132,9 +134,11 @@ local function bench(id, site, mark)
   end
 end
 
+-- What is held against a resource, and what is known of how it served.
 local function clear_rests(id)
   for site, mark in pairs(site_rests(id)) do redis.call('ZREM', benched, bench_member(id, site, mark)) end
   redis.call('HDEL', rests, id)
+  redis.call('HDEL', views, id)
 end
 
 local function vanish(id, value, why)

@@ -1,7 +1,7 @@
 -- First part of pool_take: sticky keys, what each is tied to, and whether it can have that.
 -- sticky  HASH key, hashed -> id;   sticky_ends ZSET key -> lease clock at which its tie ends
 -- A tie outlives leases. It does not follow what happens to its resource: whoever asks for the key sees to that.
-local sticky, sticky_ends = KEYS[24], KEYS[25]
+local sticky, sticky_ends = KEYS[25], KEYS[26]
 local sid, ask = ARGV[2], cmsgpack.unpack(ARGV[4])
 local HERE, AWAY = 'here', 'away'
 

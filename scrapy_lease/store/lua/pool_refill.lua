@@ -19,7 +19,7 @@ local sid, n, call = ARGV[2], tonumber(ARGV[3]), cmsgpack.unpack(ARGV[4])
 local DUTY = 4000                         -- ms without a word after which the duty passes on
 local SEEN, RIVALS = 3000, 100            -- ms: a waiter that asks counts; waiters that are looked at
 local MEMORY, AHEAD, SOON = 180000, 30000, 10000 -- ms: of use; of use that is bought ahead; of expiry that is
-local COUNTERS = 23                       -- keys before the first counter
+local COUNTERS = 24                       -- keys before the first counter
 
 if deadline_of(sessions, sid) <= now then return {'lost'} end
 local before = replay(session, call.verb, n)

@@ -6,6 +6,7 @@
 --      n: banned at site, {site, first, longest, share}; stays leased      k: broken, {first, longest, share}: rests for all
 --      h: no answer at site: as n                                          b: back, {delay ms}: free again
 --      g: gone, {reason}: of no use to anybody; reason broken: it gave no answer
+--      v: how it serves site, {site, 1 if it has just served it, suspect}: for whoever holds it next
 --      a rest lasts first ms, doubled with each strike up to longest, less a quarter of it times share / 1000
 -- Returns one character an entry: + accepted, - lost: not held (any more), = the site is paused instead of the resource,
 --         ! banned at so many sites that it rests for all, as soon as its holder gives it back; or 'older'
@@ -59,10 +60,29 @@ local function pause(site, first, longest, share)
   tell('pause', sid, '', site, '-')
 end
 
+-- Of sites that are too many the one of which was heard least lately is forgotten, a suspicion last.
+local VIEWS = 32
+local function view(id, _, site, is_serving, suspect)
+  local packed = redis.call('HGET', views, id)
+  local known = packed and cmsgpack.unpack(packed) or {}
+  local served_at = is_serving == 1 and now or known[site] and known[site][1] or 0
+  known[site] = (served_at > 0 or suspect ~= '') and {served_at, suspect} or nil
+  local number, oldest, least = 0, nil, math.huge
+  for other, row in pairs(known) do
+    local rank = row[1] + (row[2] ~= '' and 2 ^ 50 or 0)
+    number = number + 1
+    if rank < least and other ~= site then oldest, least = other, rank end
+  end
+  if number > VIEWS then known[oldest] = nil end
+  if next(known) then redis.call('HSET', views, id, cmsgpack.pack(known)) else redis.call('HDEL', views, id) end
+  return '+'
+end
+
 local function ban(id, fence, site, first, longest, share)
   local mark = site_rests(id)[site]
   if mark and mark[1] > now then return '+' end
   tell('ban', sid, fence, site, id)
+  if redis.call('HEXISTS', views, id) == 1 then view(id, fence, site, 0, '') end
   local benched_there = count_of(benched, site) + (mark and 0 or 1)
   if redis.call('HEXISTS', sites, site) == 1 or benched_there * 2 > redis.call('HLEN', resources) then
     pause(site, first, longest, share)
@@ -86,6 +106,7 @@ local verb_of = {
     return '+'
   end,
   n = ban,
+  v = view,
   h = function(...)
     note_silence()
     return ban(...)

@@ -8,7 +8,8 @@
 --      held serves nobody; answered: ms ago that the last answer came through the pool here, -1: none did; verb: the name of this lane of numbered calls
 -- Returns {{'ok', grace, lease clock, wall clock, free, spotted, leased, resting, known, others that wait, share, yield, silent,
 --          a session that is over and to be reclaimed, or ''},
---          fence, {id, …}, {record, …}, {its rests for sites, packed, or '', …}, {ms for which each site asked for is
+--          fence, {id, …}, {record, …}, {its rests for sites, packed, or '', …},
+--          {what is known of how it served sites, packed, or nil, …}, {ms for which each site asked for is
 --          paused, or -1: its pause is over, and a lease of the session is the probe of it, …}, {id that is to be given back, or is
 --          lost, …}, {what each key is tied to, or '': nothing yet, …}}
 --         | {{'lost'}} | {{'report'}} | {{'older'}}
@@ -301,4 +302,4 @@ finish()
 return {{'ok', grace and 1 or 0, now, wall, redis.call('ZCARD', free), redis.call('ZCARD', spotted),
   redis.call('HLEN', leases), redis.call('ZCARD', resting), redis.call('HLEN', resources), rivals, share, yield, silent,
   expired},
-  fence, picked, values, marks, pauses, recalled(), tied}
+  fence, picked, values, marks, bulk_get(views, picked), pauses, recalled(), tied}
