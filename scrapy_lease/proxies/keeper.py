@@ -77,13 +77,20 @@ class Keeper:
 
     # what the way of a request asks
 
-    def has_room(self, name: str, site: str, coming: int) -> bool:
-        """Is there a proxy of a pool for one more request to *site*, besides *coming* that are about to take theirs?"""
-        if self.pools[name].room(site) > coming:
+    def has_room(self, name: str, site: str, key: str, coming: int, coming_of_key: int) -> bool:
+        """Is there a proxy of a pool for one more request to *site*, besides *coming* that are about to take theirs?
+
+        :param key: keeps requests on one proxy; *coming_of_key* of those that are about to come have the same one.
+        """
+        if self.pools[name].may_come(site, key, coming, coming_of_key):
             return True
         self._wanted.add(name)
         self._dry_since.setdefault(name, time.monotonic())
         return False
+
+    def lacks(self, name: str, site: str, key: str) -> bool:
+        """Does a request to *site* that is held ready want a proxy more than this node has?"""
+        return self.pools[name].lacks(site, key)
 
     def serves(self, name: str) -> None:
         """A request got a proxy of this pool."""

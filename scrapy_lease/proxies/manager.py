@@ -138,7 +138,7 @@ class Proxies:
             trip = self._trips[request] = Trip()
         trip.is_scheduled = is_scheduled
         name = name_in(way, trip)
-        key = self._router.key_of(request, self._settings[name])
+        key = self._router.key_of(request, name)
         site = site_of(request)
         use = self._pools[name].take_now(site, sticky=key, avoid=trip.avoid)
         if use is None:

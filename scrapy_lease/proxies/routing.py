@@ -48,14 +48,14 @@ class Router:
             return self._chosen(request, value)
         return self._only if self._only != () else self._routes.way_of(request.url, is_media=is_media)
 
-    def key_of(self, request: Request, pool: PoolSettings) -> str:
-        """Return the key that keeps requests on one proxy, "" for none.
+    def key_of(self, request: Request, name: str) -> str:
+        """Return the key that keeps requests on one proxy of a pool, "" for none.
 
         :raises RequestRefused: its meta says something that is no text.
         """
         value = request.meta.get(STICKY)
         if value is None:
-            return f"domain:{site_of(request)}" if pool.sticky == "domain" else ""
+            return f"domain:{site_of(request)}" if self._pools[name].sticky == "domain" else ""
         if value is False:
             return ""
         if not isinstance(value, str) or not value:

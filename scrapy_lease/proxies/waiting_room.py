@@ -2,7 +2,8 @@
 
 A request that would wait in the downloader for its proxy takes a place there that others could use. So the scheduler
 asks first, and hands out only what finds a proxy. It tells what it hands out, too: of those that follow at once none
-takes what an earlier one is coming for.
+takes what an earlier one is coming for. Of requests that are kept on one proxy by a key, as many may start as that
+proxy takes; together they want one.
 """
 
 from __future__ import annotations
@@ -39,9 +40,11 @@ class WaitingRoom:
         self._trips = trips
         self._keeper = keeper
         self._held_up: WeakSet[Request] = WeakSet()
-        #: Requests that were handed out and have not come for their proxy yet -> pool; how many for each pool.
-        self._expected: dict[Request, str] = {}
+        #: Requests that were handed out and have not come for their proxy yet -> pool and key; how many for each pool,
+        #: and for each key there.
+        self._expected: dict[Request, tuple[str, str]] = {}
         self._coming: Counter[str] = Counter()
+        self._coming_of_key: Counter[tuple[str, str]] = Counter()
 
     def __repr__(self) -> str:
         return f"<WaitingRoom: {len(self._expected)} handed out>"
@@ -49,7 +52,10 @@ class WaitingRoom:
     def may_start(self, request: Request) -> bool:
         """Would a request that is held ready get a proxy at once? True too for one that goes directly."""
         need = self._need_of(request)
-        if need is None or self._keeper.has_room(*need, self._coming[need[0]]):
+        if need is None:
+            return True
+        name, _, key = need
+        if self._keeper.has_room(*need, self._coming[name], self._coming_of_key[name, key] if key else 0):
             return True
         self._held_up.add(request)
         return False
@@ -59,17 +65,25 @@ class WaitingRoom:
         need = self._need_of(request)
         if need is None:
             return
-        name = self._expected[request] = need[0]
+        name, _, key = need
+        self._expected[request] = name, key
         self._coming[name] += 1
+        if key:
+            self._coming_of_key[name, key] += 1
         if request in self._held_up:
             self._held_up.discard(request)
             self._keeper.count(name, "waited")
 
     def left(self, request: Request) -> None:
         """A request that was handed out comes for its proxy, or its way through the downloader has ended before."""
-        name = self._expected.pop(request, None)
-        if name is not None:
-            self._coming[name] -= 1
+        expected = self._expected.pop(request, None)
+        if expected is None:
+            return
+        self._coming[expected[0]] -= 1
+        if expected[1]:
+            self._coming_of_key[expected] -= 1
+            if not self._coming_of_key[expected]:
+                del self._coming_of_key[expected]
 
     def is_hopeless(self, request: Request) -> bool:
         """Did a request held ready wait for LEASE_PROXY_WAIT while nobody got a proxy of its pool? Told once."""
@@ -81,22 +95,39 @@ class WaitingRoom:
         return True
 
     def demand(self, pool: str) -> Counter[str]:
-        """For each site, the requests held ready that want a proxy of *pool*."""
-        needs = filter(None, map(self._need_of, self.ready()))
-        return Counter(site for name, site in needs if name == pool)
+        """For each site, how many proxies of *pool* the requests held ready want; those of one key want one."""
+        wanted: Counter[str] = Counter()
+        keys: set[str] = set()
+        for need in map(self._need_of, self.ready()):
+            if need is None or need[0] != pool or need[2] in keys:
+                continue
+            _, site, key = need
+            if key:
+                keys.add(key)
+                if not self._keeper.lacks(pool, site, key):
+                    continue
+            wanted[site] += 1
+        return wanted
 
     def has_untried(self, pool: str, site: str) -> bool:
         """Is a request to *site* held ready that wants a proxy of *pool* and was not refused through one yet?"""
-        return any(self._need_of(request) == (pool, site) and not self._was_refused(request) for request in self.held())
+        for request in self.held():
+            need = self._need_of(request)
+            if need is not None and need[:2] == (pool, site) and not self._was_refused(request):
+                return True
+        return False
 
     def _was_refused(self, request: Request) -> bool:
         trip = self._trips.get(request)
         return trip is not None and bool(trip.refusals.ids)
 
-    def _need_of(self, request: Request) -> tuple[str, str] | None:
-        """Return pool and site of a request; None: it goes directly, or will be refused."""
+    def _need_of(self, request: Request) -> tuple[str, str, str] | None:
+        """Return pool, site and key ("": none) of a request; None: it goes directly, or will be refused."""
         try:
             way = self._router.way_of(request, is_media=False)
+            if way is None:
+                return None
+            name = name_in(way, self._trips.get(request))
+            return name, site_of(request), self._router.key_of(request, name)
         except RequestRefused:
             return None
-        return None if way is None else (name_in(way, self._trips.get(request)), site_of(request))

@@ -11,7 +11,7 @@ import pytest
 
 from scrapy_lease.leases.pool import OK, Judgement, NoResource, Use
 from tests.helpers.servers import Server
-from tests.integration.pool_crew import SITE, SOON, Crew, Node, crew_on, gather, keys, run, until
+from tests.integration.pool_crew import SITE, SOON, Crew, Node, crew_on, gather, keys, run, until, uses_of
 
 OTHER_SITE = "other.example"
 
@@ -255,5 +255,29 @@ def test_the_probe_of_a_pause_that_a_node_never_heard_of_ends_it(server: Server)
             other = await crew.node("b")
             other.pool.end(await other.pool.take(SITE, timeout=SOON), OK)
             await until(lambda: not crew.parts("sites"))
+
+    run(work)
+
+
+def test_who_waits_outside_is_counted_by_key(server: Server) -> None:
+    """No more of a key come than its own resource takes, whatever else is free; of a new key one comes to ask."""
+
+    async def work() -> None:
+        async with crew_on(server, *range(3)) as crew:
+            node = await crew.node()
+            use = await node.pool.take(SITE, sticky="k")
+            others = await uses_of(node, 2)
+            node.pool.end(others[0], OK)
+
+            def may_come(key: str, of_key: int = 0) -> bool:
+                return node.pool.may_come(SITE, key, 0, of_key)
+
+            assert [may_come("k"), may_come("new"), may_come("new", 1), may_come("")] == [False, True, False, True]
+            assert [node.pool.lacks(SITE, key) for key in ("k", "new", "")] == [False, True, True]
+            rooms = node.rooms
+            node.pool.end(use, OK)
+            assert node.rooms > rooms
+            assert [may_come("k"), may_come("k", 1)] == [True, False]
+            node.pool.end(others[1], OK)
 
     run(work)

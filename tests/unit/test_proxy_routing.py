@@ -63,13 +63,13 @@ def test_meta_that_names_no_pool_is_refused(meta: dict[str, Any], said: str) -> 
 
 def test_keys_of_requests_that_stick_together() -> None:
     """LEASE_PROXY_STICKY = "domain" gives one key to a host; meta["lease_sticky"] wins, False takes it off."""
-    pools, ways = settings_of().pools, router()
-    assert ways.key_of(Request(URL), pools["resi"]) == ""
-    assert ways.key_of(Request(URL), pools["dc"]) == "domain:site.example"
+    ways = router()
+    assert ways.key_of(Request(URL), "resi") == ""
+    assert ways.key_of(Request(URL), "dc") == "domain:site.example"
     own, other = (Request(URL, meta={"lease_sticky": value}) for value in ("cart", False))
-    assert [ways.key_of(request, pools["dc"]) for request in (own, other)] == ["key:cart", ""]
+    assert [ways.key_of(request, "dc") for request in (own, other)] == ["key:cart", ""]
     with pytest.raises(RequestRefused, match="must be text"):
-        ways.key_of(Request(URL, meta={"lease_sticky": 7}), pools["resi"])
+        ways.key_of(Request(URL, meta={"lease_sticky": 7}), "resi")
 
 
 def test_a_site_is_a_host_and_its_port() -> None:

@@ -30,10 +30,15 @@ class Keeper:
     def __init__(self, **places: int) -> None:
         self.places = places
         self.dry: set[str] = set()
+        #: Keys that are tied to a lease with one place.
+        self.bound: set[str] = set()
         self.counted: list[tuple[str, str]] = []
 
-    def has_room(self, name: str, site: str, coming: int) -> bool:
-        return self.places.get(name, 0) > coming
+    def has_room(self, name: str, site: str, key: str, coming: int, coming_of_key: int) -> bool:
+        return coming_of_key < 1 if key in self.bound else self.places.get(name, 0) > coming
+
+    def lacks(self, name: str, site: str, key: str) -> bool:
+        return key not in self.bound
 
     def is_dry(self, name: str) -> bool:
         return name in self.dry
@@ -131,6 +136,22 @@ def test_what_is_wanted_of_a_pool() -> None:
     setup.room.ready = lambda: ready
     assert setup.room.demand("dc") == {"site.example": 3}
     assert setup.room.demand("resi") == {"else.example": 1}
+
+
+def test_what_has_a_key_counts_by_its_key() -> None:
+    """All requests of a key want one proxy, none where it is here; as many may start as that one takes."""
+    setup = Setup(dc=9)
+    here, new = ([*pages(3, meta={"lease_sticky": key})] for key in ("here", "new"))
+    setup.keeper.bound.add("key:here")
+    setup.room.ready = lambda: [*here, *new, *pages(2)]
+    assert setup.room.demand("dc") == {"site.example": 3}
+    first, second, _ = here
+    assert setup.room.may_start(first)
+    setup.room.handed_out(first)
+    assert not setup.room.may_start(second)
+    assert setup.room.may_start(new[0])
+    setup.room.left(first)
+    assert setup.room.may_start(second)
 
 
 def test_stats_of_a_pool() -> None:

@@ -43,6 +43,8 @@ class Pool:
         self._count = count
         self._on_room = on_room
         self._line = Line()
+        #: Site and sticky key of requests outside that wait for a place on a lease that is here.
+        self._held_up: set[tuple[str, str]] = set()
         self._stock = Stock(
             options, store, session, self._line, count=count, demand=demand, on_places=self._serve_all
         )  # fmt: skip
@@ -132,9 +134,30 @@ class Pool:
         """Return how many requests to *site* could start now, one after the other."""
         if not self.has_room(site):
             return 0
-        options, leases = self.options, self._shelf.open.values()
-        places = (options.concurrency - lease.uses for lease in leases if site not in lease.rests)
-        return max(1, sum(places))
+        leases = (lease for lease in self._shelf.open.values() if site not in lease.rests)
+        return max(1, sum(self._shelf.places_on(lease, site) for lease in leases))
+
+    def may_come(self, site: str, sticky: str, coming: int, coming_of_key: int) -> bool:
+        """May one more request come for its lease now, besides *coming* that are about to?
+
+        One of a sticky key may where the lease that the key is tied to has a place. Where the store has to say which
+        that is, one at a time comes to ask.
+
+        :param coming_of_key: how many of *coming* have the same sticky key.
+        """
+        if not sticky:
+            return self.room(site) > coming
+        if self._shelf.bound(sticky, site) is None:
+            return not coming_of_key and not self._line.has_key(sticky) and self.room(site) > coming
+        lease = self._find(site, sticky, _NONE)
+        if lease is not None and self._shelf.places_on(lease, site) > coming_of_key:
+            return True
+        self._held_up.add((site, sticky))
+        return False
+
+    def lacks(self, site: str, sticky: str) -> bool:
+        """Does a request that waits elsewhere want a lease more than those here and those that are asked for?"""
+        return not sticky or (self._shelf.bound(sticky, site) is None and not self._line.has_key(sticky))
 
     def end(self, use: Use, judgement: Judgement, refusals: Refusals | None = None) -> Sentence:
         """End a use, exactly once (a second call changes nothing), and blame whom the judgement blames.
@@ -159,7 +182,7 @@ class Pool:
             self._stock.leave(lease)
         elif self._stock.owed and not lease.uses and lease.is_held:
             self._stock.pay(lease)
-        elif self._line or self._stock.missed:
+        elif self._line or self._stock.missed or self._held_up:
             self._serve_all()
         return sentence
 
@@ -252,3 +275,10 @@ class Pool:
         if missed and self._shelf.open and any(self._find(site, "", _NONE) is not None for site in missed):
             missed.clear()
             self._on_room()
+        elif any(self._is_due(site, key) for site, key in self._held_up):
+            self._held_up.clear()
+            self._on_room()
+
+    def _is_due(self, site: str, key: str) -> bool:
+        """Has the lease that a key is tied to a place, or is it gone?"""
+        return self._find(site, key, _NONE) is not None or self._shelf.bound(key, site) is None

@@ -217,6 +217,10 @@ class Shelf:
         """Has it too little life left for a request to start on it?"""
         return lease.until is not None and lease.until <= self._margin + self._clock()
 
+    def places_on(self, lease: Lease, site: str) -> int:
+        """Return how many requests to *site* may start on an open lease, one after the other; a probe is one."""
+        return 1 if lease.strikes or site in lease.rests else self._concurrency - lease.uses
+
     def begin(self, lease: Lease, site: str, sticky: str = "") -> bool:
         """Let a request start on an open lease; True: it is a probe."""
         lease.uses += 1

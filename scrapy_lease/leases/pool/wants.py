@@ -68,6 +68,10 @@ class Line:
             del self._waiters[waiter]
             self._sticky -= bool(waiter.sticky)
 
+    def has_key(self, key: str) -> bool:
+        """Does anybody wait for the resource of a sticky key?"""
+        return self._sticky > 0 and any(waiter.sticky == key for waiter in self._waiters)
+
     def loose(self, shelf: Shelf) -> list[Waiter]:
         """Return those whose sticky key is tied to no lease that is here and may serve them."""
         if not self._sticky:
