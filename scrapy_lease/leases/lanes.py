@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Generic, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Generic, TypeVar
 
 from scrapy_lease.leases.session import Session
 
@@ -30,12 +30,20 @@ class Lane(Generic[W, R]):
         return self._unanswered[1] if self._unanswered is not None else None
 
     async def run(self, make: Callable[[], W | None]) -> tuple[W, R] | None:
+        """Make the call that has no answer, else one for what *make* gives; return both, None: there was nothing."""
+        begun = self.begin(make)
+        return None if begun is None else await begun
+
+    def begin(self, make: Callable[[], W | None]) -> Coroutine[Any, Any, tuple[W, R]] | None:
+        """Return :meth:`run` as a coroutine, or None at once where there is nothing to be called."""
         if self._unanswered is None:
             work = make()
             if work is None:
                 return None
             self._unanswered = (self._session.number(self._verb), work)
-        number, work = self._unanswered
+        return self._call(*self._unanswered)
+
+    async def _call(self, number: int, work: W) -> tuple[W, R]:
         reply = await self._send(self._session.sid, number, work)
         self._unanswered = None
         return work, reply

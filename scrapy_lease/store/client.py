@@ -15,6 +15,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
+from hiredis import pack_command
 from redis.asyncio import ConnectionPool
 from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
@@ -65,8 +66,9 @@ class Channel:
         #: Awaited before each connecting: an embedded server that was killed is started again there.
         self.before_connect: Callable[[], Any] | None = None
         self._availability = availability
+        # Each conversation is bounded as a whole; a timer of its own for each reply would cost more than the reply.
         self._pool = ConnectionPool.from_url(
-            url, protocol=2, retry=Retry(NoBackoff(), 0), driver_info=None, socket_timeout=timeout,
+            url, protocol=2, retry=Retry(NoBackoff(), 0), driver_info=None, socket_timeout=None,
             socket_connect_timeout=timeout,
         )  # fmt: skip
         self._connection: AbstractConnection | None = None
@@ -222,7 +224,8 @@ class Channel:
     ) -> list[Any]:
         self.stats.commands += len(commands)
         self.stats.roundtrips += 1
-        await connection.send_packed_command(connection.pack_commands(commands), check_health=False)
+        packed = [pack_command(tuple(command)) for command in commands]  # type: ignore[arg-type]
+        await connection.send_packed_command(packed, check_health=False)
         replies: list[Any] = []
         for _ in commands:
             try:
