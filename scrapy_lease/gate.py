@@ -24,6 +24,7 @@ from scrapy.utils.misc import build_from_crawler, load_object
 
 from scrapy_lease.exceptions import LeaseLost
 from scrapy_lease.leases.session import Session
+from scrapy_lease.proxies.credentials import mend
 
 logger = logging.getLogger(__name__)
 
@@ -135,7 +136,9 @@ class GatedHandler:
     def from_crawler(cls, crawler: Crawler) -> Self:
         from scrapy_lease.runtime import Runtime
 
-        return cls(build_from_crawler(load_object(cls.original), crawler), Runtime.of(crawler).gate)
+        handler = build_from_crawler(load_object(cls.original), crawler)
+        mend(handler)
+        return cls(handler, Runtime.of(crawler).gate)
 
     async def download_request(self, request: Request) -> Response:
         gate = self._gate

@@ -51,7 +51,7 @@ def settings_of(handler: str) -> dict[str, str]:
 def test_credentials_follow_the_lease(bed: Callable[..., Bed], tmp_path: Path, handler: str, scheme: str) -> None:
     """Users of one endpoint, one of them banned, one without a name: each try brings its own, the site sees none."""
     b = bed(context=context_of(tmp_path, scheme), latency=0.01)
-    proxies = b.web.add(("anna", "hunter2-a"), ("ben", "p@ss:w?rd%"), ("", ""))
+    proxies = b.web.add(("anna", "hunter2-a"), ("b/en", "p@ss:w?/rd%"), ("", ""))
     for number, proxy in enumerate(proxies):
         proxy.exit = f"127.0.9.{number + 1}"
     b.site.banned = {proxies[0].exit}
