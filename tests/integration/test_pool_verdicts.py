@@ -53,7 +53,7 @@ def test_a_suspicion_is_not_a_ban_two_in_a_row_are(server: Server) -> None:
             await asyncio.sleep(0.3)
             assert not rests(crew)
             assert await end(node, lease, "ban", "/4") == "again"
-            await until(lambda: rests(crew))
+            await until(lambda: node.counts["banned"])
             assert set(rests(crew)[lease.id]) == {SITE}
             assert node.counts["banned"] == 1
 
@@ -159,6 +159,7 @@ def test_a_hang_is_blamed_at_the_site(server: Server) -> None:
             assert len(rests(crew)) == 3
             assert crew.parts("resting") == 0
             await asyncio.sleep(1.5)
+            assert node.counts["banned"] == 3
             assert not node.pool.has_room(SITE)
             assert (await node.pool.take(OTHER, timeout=SOON)).is_valid
 
@@ -280,8 +281,8 @@ def test_a_minted_id_that_is_banned_is_replaced(server: Server) -> None:
             use = await node.pool.take(SITE)
             assert use.lease is lease
             node.pool.end(use, Judgement("ban", "/2"))
-            await until(lambda: crew.parts("resources") == 1)
-            assert node.counts["banned"] == 2
+            await until(lambda: node.counts["banned"] == 2)
+            assert crew.parts("resources") == 1
 
     run(work)
 

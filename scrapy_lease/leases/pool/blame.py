@@ -205,7 +205,6 @@ class Blame:
         lease.rests[site] = Rest(now + whole * (1 - share / 4000), strikes)
         if site in self._sites:
             self._sites.pause(site)
-        self._bench.count("banned")
         self._bench.say(lease, verb, (site, first, longest, share))
         if not self._bench.is_of_use(lease):
             self._bench.part(lease, "back", (0,))
@@ -218,7 +217,6 @@ class Blame:
             self._bench.part(lease, "broken", self._backoff())
 
     def _replace(self, lease: Lease, reason: str) -> None:
-        self._bench.count("banned")
         self._bench.part(lease, "gone", (reason,))
 
     def _backoff(self) -> tuple[int, int, int]:

@@ -143,6 +143,11 @@ class Word:
         return self.lease.fence
 
     @property
+    def is_ban(self) -> bool:
+        """Does it let the resource rest for a site, or have it replaced?"""
+        return self.verb in ("ban", "hang") or (self.verb == "gone" and self.args[0] in ("banned", "broken"))
+
+    @property
     def is_end(self) -> bool:
         """Does it end the lease?"""
         return self.verb in _GRAVITY

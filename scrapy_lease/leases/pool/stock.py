@@ -25,8 +25,7 @@ from scrapy_lease.leases.pool.vitals import Vitals
 from scrapy_lease.leases.pool.wants import Asks, Line, Waiter, asks_for, can_be_offered, learn_ties
 from scrapy_lease.leases.session import Session, boot_time
 
-#: Seconds between takes while anybody waits here; while they have nothing at all. Leases rotate that are a second old:
-#: a look just before that would have to be followed by another one.
+#: Seconds between takes while anybody waits here (leases rotate that are a second old); while they have nothing at all.
 LOOK, STARVING = 1.05, 0.5
 #: Seconds that an idle lease stays while others wait for more than is free.
 BRIEF = 0.25
@@ -239,6 +238,8 @@ class Stock:
 
     def answered(self, word: Word, reply: str) -> None:
         """Take in what the store says of a word."""
+        if word.is_ban and reply in "+!":
+            self.count("banned")
         if reply == "=":
             self.blame.unrest(word.lease, word.args[0])
         elif reply == "!":
