@@ -9,8 +9,8 @@ import pytest
 
 from tests.helpers.fleet import Node, until
 from tests.helpers.lending import banned, shared, unlent
-from tests.helpers.proxied import Bed, pool_keys, urls
-from tests.helpers.proxies import BAN_PAGE, ForwardProxy
+from tests.helpers.proxied import Bed, pool_keys, urls, wasted
+from tests.helpers.proxies import BAN_PAGE
 from tests.helpers.spiders import dead_letters, is_long, items_of, paths_of, records_of
 
 pytestmark = pytest.mark.one_server
@@ -46,11 +46,6 @@ def judge(b: Bed, done: list[str]) -> None:
     assert dead_letters(b.client) == []
 
 
-def wasted(b: Bed, proxy: ForwardProxy) -> int:
-    """The requests that a bad proxy was tried with."""
-    return proxy.refused + len(proxy.seen)
-
-
 @pytest.mark.parametrize("fault", ["mixed", *(["refuse", "hang", "ban", "dead"] if is_long() else [])])
 def test_a_third_of_the_pool_is_bad(bed: Callable[..., Bed], fault: str) -> None:
     """All items are done without one attempt counted; each bad proxy wastes at most 5 requests before it rests."""
@@ -64,12 +59,11 @@ def test_a_third_of_the_pool_is_bad(bed: Callable[..., Bed], fault: str) -> None
             b.web.die(proxy)
         else:
             proxy.mode = kind
-    nodes = crawl(b, pages=PAGES, settings=RESTS)
+    nodes = crawl(b, pages=PAGES, settings={**RESTS, "LOG_LEVEL": "DEBUG"})
     judge(b, pages())
-    counts = [wasted(b, proxy) for proxy in bad]
+    counts = [wasted(nodes, proxy) for proxy in bad]
     broken = sum(node.stats.get("lease/proxy/broken/default", 0) for node in nodes)
-    assert max(counts) <= 5
-    assert [kind for proxy, kind in faults.items() if kind != "dead" and not wasted(b, proxy)] == []
+    assert 1 <= min(counts) <= max(counts) <= 5
     assert broken == sum(kind == "dead" for kind in faults.values())
     assert banned(b) == {proxy.endpoint for proxy, kind in faults.items() if kind != "dead"}
     assert sum(node.stats.get("lease/items/failed", 0) for node in nodes) == 0
@@ -131,11 +125,11 @@ def test_a_page_that_is_refused_to_all(bed: Callable[..., Bed], how: str) -> Non
     b.site.ban = (200, BAN_PAGE) if how == "a page" else (403, b"")
     b.site.bans = lambda peer, path: peer in exits or path in refused
     (b.shop.folder / "policy.py").write_text(POLICY)
-    nodes = crawl(b, pages=PAGES, settings={**RESTS, "LEASE_POLICY": "policy.Policy"})
+    nodes = crawl(b, pages=PAGES, settings={**RESTS, "LEASE_POLICY": "policy.Policy", "LOG_LEVEL": "DEBUG"})
     judge(b, [path for path in pages() if path not in refused])
     assert sum(node.stats.get("lease/items/rejected", 0) for node in nodes) == len(refused)
     assert banned(b) == {proxy.endpoint for proxy in bad}
-    assert max(wasted(b, proxy) for proxy in bad) <= 5
+    assert max(wasted(nodes, proxy) for proxy in bad) <= 5
     assert b.left() == {"leased": 0, "free": 8, "resting": 0, "known": 8}
 
 

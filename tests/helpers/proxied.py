@@ -93,6 +93,16 @@ def pool_keys(pool: str = "default") -> PoolKeys:
     return Namespace("scrapybot").pool("proxy", pool)
 
 
+def wasted(nodes: list[Node], proxy: ForwardProxy) -> int:
+    """The requests of nodes, which log details, that went out again after they went through this proxy.
+
+    By their logs: one that cannot be connected to sees nothing of it.
+    """
+    return max(
+        proxy.refused + len(proxy.seen), sum(node.log.count(f" through {proxy.endpoint}: ") for node in nodes)
+    )  # fmt: skip
+
+
 def urls(proxies: list[ForwardProxy]) -> str:
     """LEASE_PROXIES, as -s takes it."""
     return json.dumps([proxy.url for proxy in proxies])

@@ -116,6 +116,7 @@ def test_doctor_names_wrong_settings(server: Server, tmp_path: Path) -> None:
     (tmp_path / "wrong" / "__init__.py").touch()
     (tmp_path / "wrong" / "spiders.py").write_text(
         "from scrapy import Spider\nclass Odd(Spider):\n    name = 'odd'\n    lease_window = 0\n"
+        "class Lone(Spider):\n    name = 'lone'\n    lease_proxies = 'not_there.txt'\n"
     )
     (tmp_path / "wrong" / "settings.py").write_text(
         "SPIDER_MODULES = ['wrong.spiders']\nTWISTED_REACTOR = 'twisted.internet.selectreactor.SelectReactor'\n"
@@ -123,7 +124,8 @@ def test_doctor_names_wrong_settings(server: Server, tmp_path: Path) -> None:
     ended = in_project(tmp_path, "--url", server.url, "doctor", "--json")
     assert ended.status == 1
     failed = {found["check"]: found["text"] for found in ended.json["findings"] if found["verdict"] == "fail"}
-    assert set(failed) == {"add-on", "spider odd", "reactor"}
+    assert set(failed) == {"add-on", "spider odd", "spider lone", "reactor"}
+    assert "lease_proxies" in failed["spider lone"]
     assert "lease_window" in failed["spider odd"]
     with (tmp_path / "wrong" / "settings.py").open("a") as file:
         file.write("LEASE_TTL = 'soon'\n")
