@@ -217,8 +217,11 @@ def test_a_short_absence_is_waited_for(fleet: Callable[..., Fleet], own_server: 
 def test_a_node_that_was_frozen_knows_better(fleet: Callable[..., Fleet], own_server: Server) -> None:
     """A process that wakes after 3 x TTL has heard nothing for long, but the store was not away: it sends nothing."""
     shop = fleet(url=own_server.url, products=200, latency=0.3)
-    sleeper, other = start(shop, "sleeper", "other")
-    until(lambda: fetched_between(shop, 0, time.monotonic(), "sleeper") > 10)
+    # Whoever reads a list first has most of what it leads to: the other comes when the sleeper has enough.
+    (sleeper,) = start(shop, "sleeper")
+    shop.wait_for_hits(10)
+    (other,) = start(shop, "other")
+    other.wait_for("joins run")
     sleeper.pause()
     time.sleep(3 * TTL)
     sleeper.resume()
