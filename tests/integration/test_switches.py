@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 import socket
-import subprocess
-import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import pytest
 
 from scrapy_lease.store.embedded import status
 from tests.helpers.fleet import Fleet, environment
+from tests.helpers.nursery import start_copy
 from tests.helpers.servers import Server
 
 pytestmark = pytest.mark.one_server
@@ -103,11 +103,12 @@ class Project:
 
     def __call__(self, *command: str, settings: tuple[str, ...] = (ADDON,)) -> Ended:
         options = [part for setting in (*QUIET, *settings) for part in ("-s", setting)]
-        process = subprocess.run(
-            [sys.executable, "-m", "scrapy", *command, *options],
-            cwd=self.folder, env=self._environment, capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
-        return Ended(process.returncode, process.stdout, process.stderr, self._files() - self._own)
+        with TemporaryFile("w+") as out, TemporaryFile("w+") as err:
+            files = {"stdout": out.fileno(), "stderr": err.fileno()}
+            ended = start_copy("scrapy", [*command, *options], cwd=self.folder, env=self._environment, **files).wait(60)
+            out.seek(0)
+            err.seek(0)
+            return Ended(ended, out.read(), err.read(), self._files() - self._own)
 
     def _files(self) -> set[str]:
         return {
