@@ -35,7 +35,12 @@ QUICK = {
 def environment(**more: str) -> dict[str, str]:
     """The environment of a child process: this package and the example project can be imported."""
     paths = [str(ROOT), str(EXAMPLE), os.environ.get("PYTHONPATH", "")]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), **more}
+    own = {
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        # A spider that is written again within a second, and is as long, would be the old one.
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    return {**os.environ, **own, **more}
 
 
 class Node:

@@ -217,6 +217,7 @@ def main(control: int) -> None:
     os.chdir(order["cwd"])
     os.environ.clear()
     os.environ.update(order["env"])
+    sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
     sys.path[0] = order["cwd"]
     sys.argv[1:] = order["arguments"]
     runpy.run_module(order["module"], run_name="__main__", alter_sys=True)

@@ -97,9 +97,7 @@ class Project:
             path.write_text(text)
         self._own = self._files()
         # `view` opens a browser on a file in the temporary folder.
-        self._environment = environment(
-            BROWSER="true %s", TMPDIR=str(folder), PYTHONDONTWRITEBYTECODE="1", PYTHONWARNINGS=""
-        )
+        self._environment = environment(BROWSER="true %s", TMPDIR=str(folder), PYTHONWARNINGS="")
 
     def __call__(self, *command: str, settings: tuple[str, ...] = (ADDON,)) -> Ended:
         options = [part for setting in (*QUIET, *settings) for part in ("-s", setting)]

@@ -40,16 +40,18 @@ def test_it_has_what_it_was_given(start: Start, tmp_path: Path) -> None:
         import os, sys
         print(__name__, sys.argv[1:], os.getcwd(), sys.path[0], os.environ["GIVEN"], os.getpid(), os.getsid(0))
         print(sorted(int(fd) for fd in os.listdir("/proc/self/fd"))[:4], "twisted.internet.reactor" in sys.modules)
+        print(sys.dont_write_bytecode)
         sys.exit(3)
         """,
         "--one", "two words", GIVEN="word",
     )  # fmt: skip
     assert process.wait(20) == 3
     pid, folder = process.pid, tmp_path.resolve()
-    first, second = (tmp_path / "out").read_text().splitlines()
+    first, second, third = (tmp_path / "out").read_text().splitlines()
     assert first == f"__main__ ['--one', 'two words'] {folder} {folder} word {pid} {pid}"
     # The fourth is the one that lists them.
     assert second == "[0, 1, 2, 3] False"
+    assert third == "True"
 
 
 def test_how_it_ended(start: Start) -> None:
