@@ -19,6 +19,7 @@ from scrapy.utils.misc import load_object
 from scrapy.utils.request import RequestFingerprinterProtocol
 
 from scrapy_lease.exceptions import LeaseError
+from scrapy_lease.fingerprints import fingerprint_by
 from scrapy_lease.payload.wire import shown_url
 
 ITEM = "lease_item"
@@ -111,7 +112,7 @@ class ItemKeys:
     """
 
     def __init__(self, spider: Spider, key_setting: str, fingerprinter: RequestFingerprinterProtocol) -> None:
-        self._fingerprinter = fingerprinter
+        self._fingerprint_of = fingerprint_by(fingerprinter)
         self._compute, self._source = self._choose(spider, key_setting)
 
     def __repr__(self) -> str:
@@ -145,7 +146,7 @@ class ItemKeys:
             raise _refused(request, f"the request fingerprinter raised {type(exc).__name__}: {exc}") from exc
 
     def _fingerprint(self, request: Request) -> str:
-        return self._fingerprinter.fingerprint(request).hex()
+        return self._fingerprint_of(request).hex()
 
     def _choose(self, spider: Spider, key_setting: str) -> tuple[Callable[[Request], Any], str]:
         method = getattr(spider, "lease_item_key", None)

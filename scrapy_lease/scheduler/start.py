@@ -20,6 +20,7 @@ from scrapy.utils.request import RequestFingerprinterProtocol
 
 from scrapy_lease.exceptions import StoreError
 from scrapy_lease.feeds.entries import is_fed
+from scrapy_lease.fingerprints import fingerprint_by
 from scrapy_lease.leases.session import Session
 from scrapy_lease.store.scripts import Scripts
 
@@ -58,7 +59,7 @@ class Start:
     ) -> None:
         self._session = session
         self._scripts = scripts
-        self._fingerprinter = fingerprinter
+        self._fingerprint_of = fingerprint_by(fingerprinter)
         self._mode = mode
         self._ahead = ahead
         self._backlog_size = backlog_size
@@ -111,7 +112,7 @@ class Start:
         number = 1
         if request.dont_filter:
             try:
-                known = int.from_bytes(self._fingerprinter.fingerprint(request)[:8], "big")
+                known = int.from_bytes(self._fingerprint_of(request)[:8], "big")
             except Exception:
                 known = hash(request.url)
             self._occurrences[known] += 1

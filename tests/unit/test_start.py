@@ -223,7 +223,7 @@ def test_occurrences_are_counted_by_kind(world: World) -> None:
 def test_a_fingerprinter_that_fails_counts_by_url(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the user's fingerprinter raises does not end start(): it is told where the key is made."""
     start = Node(world.scripts, "each").start
-    monkeypatch.setattr(start._fingerprinter, "fingerprint", lambda request: 1 / 0)
+    monkeypatch.setattr(start, "_fingerprint_of", lambda request: 1 / 0)
     requests = [Request(f"http://site.example/{name}", dont_filter=True) for name in "aab"]
     for request in requests:
         start.yielded(request)
