@@ -9,6 +9,7 @@ demo's nodes are fresh interpreters, as are all with ``SCRAPY_LEASE_TEST_LONG=1`
 from __future__ import annotations
 
 import atexit
+import gc
 import json
 import os
 import runpy
@@ -166,7 +167,7 @@ def default_components() -> Iterator[str]:
 
 
 def import_all() -> None:
-    """Import what a crawl imports, and install no reactor, start no thread."""
+    """Import what a crawl imports, install no reactor, start no thread; no copy collects what all of them share."""
     from scrapy.utils.misc import load_object, walk_modules_iter
 
     list(walk_modules_iter("scrapy.commands"))
@@ -174,6 +175,8 @@ def import_all() -> None:
         import_module(module)
     for path in default_components():
         load_object(path)
+    gc.collect()
+    gc.freeze()
 
 
 def serve(control: socket.socket) -> dict[str, Any]:
