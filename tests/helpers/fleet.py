@@ -16,7 +16,7 @@ from typing import Any, Self
 from sqlalchemy import create_engine, text
 
 from example.hits import Hit, Kill, Verdict, read
-from tests.helpers.nursery import start_copy
+from tests.helpers.nursery import Process, start_copy, start_fresh
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "example_project"
@@ -46,15 +46,15 @@ def environment(**more: str) -> dict[str, str]:
 class Node:
     """One crawling process."""
 
-    def __init__(self, name: str, arguments: list[str], folder: Path, **variables: str) -> None:
+    def __init__(
+        self, name: str, arguments: list[str], folder: Path, start: Callable[..., Process], **variables: str
+    ) -> None:
         self.name = name
         self.log_path = folder / f"{name}.log"
         self.killed_at: float | None = None
         env = environment(**variables)
         with self.log_path.open("ab") as log:
-            self.process = start_copy(
-                "scrapy", arguments, cwd=folder, env=env, stdout=log.fileno(), stderr=log.fileno()
-            )
+            self.process = start("scrapy", arguments, cwd=folder, env=env, stdout=log.fileno(), stderr=log.fileno())
 
     def __repr__(self) -> str:
         return f"<Node {self.name} pid={self.process.pid} exit={self.process.poll()}>"
@@ -129,10 +129,14 @@ class Fleet:
     :param url: the store's.
     :param products: how many the shop has.
     :param latency: seconds before each of its answers.
+    :param fresh: nodes are fresh interpreters, which have imported only what they need.
     """
 
-    def __init__(self, folder: Path, url: str, *, products: int = 100, latency: float = 0.0) -> None:
+    def __init__(
+        self, folder: Path, url: str, *, products: int = 100, latency: float = 0.0, fresh: bool = False
+    ) -> None:
         self.folder = folder
+        self._start_node = start_fresh if fresh else start_copy
         self.url = url
         self.products = products
         self.nodes: list[Node] = []
@@ -242,7 +246,7 @@ class Fleet:
         for key, value in arguments.items():
             command += ["-a", f"{key}={value}"]
         variables = {"SCRAPY_SETTINGS_MODULE": "example.settings"} if is_example else {}
-        node = Node(name, command, self.folder, **variables)
+        node = Node(name, command, self.folder, self._start_node, **variables)
         self.nodes.append(node)
         return node
 

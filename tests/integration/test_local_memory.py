@@ -52,7 +52,7 @@ class Many(ShopSpider):
 @pytest.mark.parametrize("dont_filter", [False, True])
 def test_requests_that_others_hold(fleet: Callable[..., Fleet], dont_filter: bool) -> None:
     """Three hosts with the same requests, two of which hold many: 1.5 times bare Scrapy's memory, and few aside."""
-    shop = fleet(products=1)
+    shop = fleet(products=1, fresh=True)
     source = MANY.replace("DONT_FILTER", str(dont_filter))
 
     def told(name: str, **settings: Any) -> dict[str, int]:
