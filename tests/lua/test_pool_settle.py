@@ -278,6 +278,23 @@ def test_a_pool_is_silent_from_the_first_failure_that_no_answer_follows(bed: Poo
     assert other.take().standing.silent == 0
 
 
+def test_a_site_that_refuses_all_does_not_make_the_pool_silent(bed: PoolBed) -> None:
+    """While it is paused for that a probe without an answer is not counted; a second one in a row is."""
+    member = bed.member(ttl=HOUR)
+    bed.add("p1", "p2")
+    leases = member.get(2)
+    assert [member.say(lease, "ban", "shop") for lease in leases] == ["+", "="]
+    member.back(*leases)
+    silent = []
+    for _ in range(2):
+        bed.pass_time(20_001)
+        (probe,) = member.get(1, "shop")
+        assert member.say(probe, "hang", "shop") == "="
+        silent.append(member.take().standing.silent)
+        member.back(probe)
+    assert silent[0] == 0 < silent[1]
+
+
 def test_how_it_served_goes_with_the_lease(bed: PoolBed) -> None:
     """The next holder is told when a site was served last, and of a suspicion; a ban ends that, `free` both."""
     member, other = bed.member("a", ttl=HOUR), bed.member("b", ttl=HOUR)

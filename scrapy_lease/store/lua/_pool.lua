@@ -10,7 +10,8 @@
 -- exits   HASH exit address -> the one identity behind it that is in play: free, spotted or leased
 -- behind  ZSET of exit, \0, id: other identities that would be free;   expiries ZSET id -> expiry
 -- rests   HASH id -> {site = {until, strikes}};   benched ZSET of site, \0, until (16), id: the same, by site
--- sites   HASH site -> {until, strikes, until when a probe of it counts, who probes}: sites that failed on half of the pool
+-- sites   HASH site -> {until, strikes, until when a probe of it counts, who probes, 1 if it refused}: sites that failed on
+--         half of the pool; that did not refuse gave no answer
 -- views   HASH id -> {site = {lease clock at which it was last said to serve the site, 0: never; suspect}}: what a holder
 --         knows of it and the next one should; suspect: the URL that was refused last, hashed, with nothing served since
 -- members ZSET of the sessions that hold or wait -> when somebody last looked whether they live

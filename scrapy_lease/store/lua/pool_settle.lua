@@ -52,11 +52,11 @@ local function rest_broken(id, fence, first, longest, share)
   rest_for_all(id, value, rest(strikes, first, longest, share))
 end
 
-local function pause(site, first, longest, share)
+local function pause(site, refuses, first, longest, share)
   local packed = redis.call('HGET', sites, site)
   local until_when, strikes = unpack(packed and cmsgpack.unpack(packed) or {0, 0})
   if until_when > now then return end
-  redis.call('HSET', sites, site, cmsgpack.pack({rest(strikes + 1, first, longest, share), strikes + 1, 0}))
+  redis.call('HSET', sites, site, cmsgpack.pack({rest(strikes + 1, first, longest, share), strikes + 1, 0, '', refuses}))
   tell('pause', sid, '', site, '-')
 end
 
@@ -78,20 +78,26 @@ local function view(id, _, site, is_serving, suspect)
   return '+'
 end
 
-local function ban(id, fence, site, first, longest, share)
+local function ban(id, fence, refuses, site, first, longest, share)
   local mark = site_rests(id)[site]
   if mark and mark[1] > now then return '+' end
   tell('ban', sid, fence, site, id)
   if redis.call('HEXISTS', views, id) == 1 then view(id, fence, site, 0, '') end
   local benched_there = count_of(benched, site) + (mark and 0 or 1)
   if redis.call('HEXISTS', sites, site) == 1 or benched_there * 2 > redis.call('HLEN', resources) then
-    pause(site, first, longest, share)
+    pause(site, refuses, first, longest, share)
     return '='
   end
   local strikes = (mark and mark[2] or 0) + 1
   bench(id, site, {rest(strikes, first, longest, share), strikes})
   -- Its holder may be using it, and may never hear of this: so it stays its holder's until that says otherwise.
   return banned_until(id) > now and '!' or '+'
+end
+
+-- A site that refuses all is probed seldom: that one probe has no answer says nothing of the pool.
+local function does_refuse(site)
+  local packed = redis.call('HGET', sites, site)
+  return packed and cmsgpack.unpack(packed)[5] == 1
 end
 
 local verb_of = {
@@ -105,11 +111,11 @@ local verb_of = {
     redis.call('HDEL', sites, site)
     return '+'
   end,
-  n = ban,
+  n = function(id, fence, ...) return ban(id, fence, 1, ...) end,
   v = view,
-  h = function(...)
-    note_silence()
-    return ban(...)
+  h = function(id, fence, site, ...)
+    if not does_refuse(site) then note_silence() end
+    return ban(id, fence, 0, site, ...)
   end,
   k = function(id, fence, first, longest, share)
     note_silence()

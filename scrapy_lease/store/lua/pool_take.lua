@@ -49,12 +49,12 @@ local function open_site(i, site)
   local packed = redis.call('HGET', sites, site)
   opens[i], pauses[i] = math.huge, 0
   if not packed then return end
-  local until_when, strikes, probe, prober = unpack(cmsgpack.unpack(packed))
+  local until_when, strikes, probe, prober, refuses = unpack(cmsgpack.unpack(packed))
   local is_own = prober == sid and probe > now and holds > 0
   pauses[i] = math.max(0, until_when - now, prober ~= sid and math.min(probe - now, AGAIN) or 0)
   opens[i] = (pauses[i] > 0 or is_own) and 0 or 1
   if is_own and pauses[i] == 0 then pauses[i] = -1 end
-  probes[i] = cmsgpack.pack({until_when, strikes, now + PROBE, sid})
+  probes[i] = cmsgpack.pack({until_when, strikes, now + PROBE, sid, refuses})
 end
 
 for i, pair in ipairs(ask.asks) do open_site(i, pair[1]) end
