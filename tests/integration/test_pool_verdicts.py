@@ -7,7 +7,7 @@ import time
 
 import msgspec
 
-from scrapy_lease.leases.pool import OK, Judgement, Lease, Refusals, sentence_of
+from scrapy_lease.leases.pool import OK, UNUSED, Judgement, Lease, Refusals, sentence_of
 from tests.helpers.servers import Server
 from tests.integration.pool_crew import SITE, SOON, Crew, Node, crew_on, keys, run, until, uses_of
 
@@ -182,6 +182,25 @@ def test_a_paused_site_is_probed(server: Server) -> None:
             node.pool.end(probe, OK)
             assert node.pool.has_room(SITE)
             await until(lambda: crew.parts("sites") == 0)
+
+    run(work)
+
+
+def test_who_waits_for_a_paused_site_learns_how_the_pool_is(server: Server) -> None:
+    """Nothing has answered another node, which gives up what it had: who waits here learns that nothing is of use."""
+
+    async def work() -> None:
+        async with crew_on(server, "p1") as crew:
+            one, other = await crew.node("a", ttl=2.0, keep=0.1, concurrency=2), await crew.node("b", ttl=2.0)
+            use, elsewhere = await one.pool.take(SITE), await one.pool.take(OTHER)
+            waiting = asyncio.ensure_future(other.pool.take(SITE, timeout=30))
+            one.pool.end(use, Judgement("hang"))
+            await until(lambda: crew.parts("sites"))
+            await asyncio.sleep(1.5)
+            assert other.pool.useless_for == 0
+            one.pool.end(elsewhere, UNUSED)
+            await until(lambda: other.pool.useless_for > 1.5)
+            waiting.cancel()
 
     run(work)
 

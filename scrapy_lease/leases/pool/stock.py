@@ -4,7 +4,7 @@ An idle lease is given back after ``keep`` s, or soon when others wait for more 
 to (``yields``) as soon as its request ends; what is recalled at once.
 
 A take is made as soon as something is wanted that the last one was not asked for, each second while anybody waits here
-(twice as often while nothing is leased), and with each heartbeat while this session has or has asked for anything.
+(twice as often while nothing is leased), and with each heartbeat while this session has anything or waits for it.
 """
 
 from __future__ import annotations
@@ -270,7 +270,7 @@ class Stock:
     def _is_due(self, asks: Asks) -> bool:
         if asks.wants - self._vain:
             return True
-        if self._is_to_look and (self.shelf or self._missing):
+        if self._is_to_look and (self.shelf or self._missing or self._line or self.missed):
             return True
         return bool(asks.sites or self._missing) and self._next_look() <= 0
 
