@@ -202,6 +202,8 @@ class PoolBench:
         if tie.site is None:
             is_kept = known in ("", tie.offer) and model.holds(sid, tie.offer)
             assert id_ == (tie.offer if is_kept else known)
+            if not is_kept:
+                return
         elif paused or take.standing.grace:
             assert id_ == ""
         else:

@@ -100,8 +100,8 @@ class PoolModel:
             if self.has_expired(known) and not known.is_in_use:
                 del self.known[name]
             elif known.state == "resting" and known.due <= self.now:
-                known.due = self.banned_until(name)
-                known.state = "resting" if known.due else "play"
+                known.due = self.banned_until(name) if known.flag == " " else 0
+                known.state = "resting" if known.due else "play" if known.flag == " " else "aside"
 
     def banned_until(self, name: str) -> int:
         """Until when a resource rests for so many sites that it is of use to nobody; 0: it does not."""
