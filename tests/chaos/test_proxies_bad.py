@@ -145,6 +145,20 @@ def test_only_what_is_refused_to_all_is_left(bed: Callable[..., Bed]) -> None:
     assert "lease/items/done" not in node.stats
 
 
+def test_the_only_page_is_refused_from_the_start(bed: Callable[..., Bed]) -> None:
+    """Nobody can tell whether it is the page or the site: it is seldom asked for, and done when it is served."""
+    b = bed(4, latency=0.02)
+    b.site.bans = lambda peer, path: True
+    node = b.crawl(pages=1, settings={"LEASE_PROXY_BACKOFF": "4,4", "LEASE_PROXY_WAIT": "1"})
+    until(lambda: b.client.hlen(pool_keys().key("sites")))
+    tries = len(b.site.hits)
+    time.sleep(2)
+    assert tries == len(b.site.hits) <= 6
+    b.site.bans = lambda peer, path: False
+    b.shop.wait([node])
+    judge(b, pages(1))
+
+
 def test_a_site_that_bans_all_for_a_while(bed: Callable[..., Bed]) -> None:
     """It is paused, with at most half of the pool resting for it, and probed; when it serves again the crawl ends."""
     b = bed(8, latency=0.02)

@@ -281,6 +281,30 @@ def test_a_lease_may_serve_after_it_refused() -> None:
     assert refuse(court, refusals, "c") == ["rejected"]
 
 
+@pytest.mark.parametrize(
+    ("leases", "served", "known", "banned"),
+    [("abcd", "", 10, "cd"), ("abcd", "c", 10, "d"), ("aaa", "", 10, ""), ("aaa", "", 1, "a"), ("abab", "", 2, "ab")],
+)
+def test_who_refuses_the_only_url_there_is(leases: str, served: str, known: int, banned: str) -> None:
+    """The third lease and those after it are banned, but for who serves the site: it is not asked for for ever."""
+    court = Court(known=known, names="abcd")
+    for lease in court.leases:
+        if lease.id in served:
+            lease.served.add(SITE)
+    assert set(refuse(court, Refusals(), leases)) == {"again"}
+    assert court.banned == list(banned)
+
+
+@pytest.mark.parametrize(("is_more_to_try", "is_minted"), [(True, False), (False, True)])
+def test_who_refuses_one_url_is_not_banned_for_it(is_more_to_try: bool, is_minted: bool) -> None:
+    """While there is another URL, that one tells. Ids made for the asking would be replaced again and again."""
+    court = Court(names="abcd", is_minted=is_minted)
+    court.is_more_to_try = is_more_to_try
+    refuse(court, Refusals(), "abcd")
+    assert not court.banned
+    assert not court.parted
+
+
 def test_without_refusals_no_url_is_blamed() -> None:
     """Whose tries nobody counts, the URL cannot be told from its leases."""
     court = Court()

@@ -5,6 +5,8 @@
 - A URL that was refused on three leases, each of which serves that site, here or where it was lately, is itself
   refused; they are innocent. While there is another URL to ask for, one of them must have served since: the site may
   have begun to refuse everything.
+- Where there is no other URL to ask for, the third lease that refuses one, and those after it, are banned unless they
+  serve the site: else it would be asked for without end. With half of the pool so, it is the site, which is paused.
 - A hang is uncertain, so it is blamed on the lease at that site, like a ban and at once.
 - What cannot be reached, or was taken back, is of no use to anybody.
 
@@ -73,6 +75,10 @@ class Refusals:
         """Have enough of *known* leases that serve *site*, or did, refused it?"""
         good = sum(lease.has_served(site) for lease in self._leases.values())
         return self._tries >= WITNESSES and good + self._repeats >= max(1, min(WITNESSES, known))
+
+    def are_many(self, known: int) -> bool:
+        """Have enough of *known* leases refused it to be witnesses, if they served the site?"""
+        return self._tries >= WITNESSES and len(self._leases) >= max(1, min(WITNESSES, known))
 
     def acquit(self, site: str, suspect: str) -> list[Lease]:
         """The leases are not suspected for the URL of this key any more. Return those that were."""
@@ -166,13 +172,17 @@ class Blame:
         lease, site, key = use.lease, use.site, key_of(url)
         if refusals is not None:
             refusals.add(lease, site)
-            may_be_known = refusals.is_proved or not self._bench.has_untried(site)
-            if may_be_known and refusals.are_the_urls(site, self._bench.known):
+            is_alone = not self._bench.has_untried(site)
+            if (refusals.is_proved or is_alone) and refusals.are_the_urls(site, self._bench.known):
                 for acquitted in refusals.acquit(site, key):
                     self._bench.tell_view(acquitted, site, is_serving=False)
                 return "rejected"
             if refusals.is_proved:
                 # It is the URL that is suspected: what it meets must not pay for it.
+                return "again"
+            is_innocent = lease.has_served(site) or self._options.is_minted
+            if is_alone and refusals.are_many(self._bench.known) and not is_innocent:
+                self._ban(lease, site)
                 return "again"
         suspected = lease.suspects.get(site)
         if use.is_probe or (suspected is not None and (suspected != key or not key)):
