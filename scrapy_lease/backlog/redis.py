@@ -176,6 +176,10 @@ class RedisBacklog:
         self.wake()
 
     async def _turn(self) -> None:
+        if self._nudge is not None:
+            # This turn takes along what it would be for.
+            self._nudge.cancel()
+            self._nudge = None
         try:
             if self._session.is_lost or self._holder != self._session.sid:
                 await self._recover()

@@ -65,7 +65,7 @@ class Hold:
     #: Items its responses yielded.
     items: int = field(default=0, init=False)
     #: Fingerprints of its requests, once one of its responses asked for another.
-    asked: set[str] = field(default_factory=set, init=False)
+    asked: set[str] | None = field(default=None, init=False)
     verdict: Verdict | None = field(default=None, init=False)
     reason: str = field(default="", init=False)
     trace: str = field(default="", init=False)
@@ -92,7 +92,7 @@ class Hold:
         """Forget what became of its requests: the item begins anew from its original request."""
         self.open = self.items = 0
         self.leads = False
-        self.asked.clear()
+        self.asked = None
         self.verdict, self.reason, self.trace = None, "", ""
 
 

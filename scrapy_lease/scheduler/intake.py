@@ -222,6 +222,8 @@ class Intake:
         if request.dont_filter or explicit_key(request) is not None:
             return False
         fingerprint = self._keys.fingerprint_of(request)
+        if parent.asked is None:
+            parent.asked = set()
         if page is not None:
             parent.asked.add(self._keys.fingerprint_of(page))
         if fingerprint in parent.asked or digest_of(fingerprint) == parent.digest:
