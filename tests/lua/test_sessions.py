@@ -115,6 +115,15 @@ def test_another_reads_start_when_the_reader_dies(bed: Bed) -> None:
     assert second.start("claim") == "yours"
 
 
+def test_a_new_run_knows_of_no_end_of_start(bed: Bed) -> None:
+    """What a server that forgot a run was told of its start() does not keep anybody from reading that of the next."""
+    forgotten = bed.session("a")
+    forgotten.start("claim")
+    bed.client.flushdb()
+    forgotten.start("finish")
+    assert bed.session("b").start("claim") == "yours"
+
+
 def test_each_session_reads_start(bed: Bed) -> None:
     """With mode each, every claim succeeds."""
     sessions = [bed.session("a"), bed.session("b")]

@@ -19,10 +19,11 @@ if live > 0 and config and config ~= ask.config then return {'config', config} e
 local run = tonumber(redis.call('HGET', meta, 'run')) or 0
 local is_over = run > 0 and ask.fresh == 1 and live == 0 and redis.call('HLEN', state) == 0
 if is_over then
-  redis.call('DEL', start, producing)
   redis.call('HDEL', meta, 'accepted', 'duplicate', 'done', 'rejected', 'failed', 'died', 'taken_over')
 end
 if run == 0 or is_over then
+  -- Also in the first run: to a server that had forgotten it somebody may have said that start() has ended.
+  redis.call('DEL', start, producing)
   run = run + 1
   redis.call('HSET', meta, 'run', int(run), 'run_began', int(wall))
 end
