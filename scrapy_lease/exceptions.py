@@ -38,6 +38,14 @@ class GenerationChanged(LeaseError):
     """The server restarted: the session must report what it holds before it is granted anything."""
 
 
+class OtherDays(LeaseError):
+    """The boundaries of days that were sent hold no day of the server's clock, which is at :attr:`wall` ms."""
+
+    def __init__(self, wall: int) -> None:
+        super().__init__(f"the server's clock is at {wall} ms")
+        self.wall = wall
+
+
 class LeaseLost(LeaseError):
     """This session no longer holds the lease in question: it was taken over, given up or never granted."""
 
@@ -72,3 +80,7 @@ class UnknownCallback(PayloadError):
 
 class NoProxy(LeaseError):
     """A request that no scheduler gave (media, robots.txt) got no proxy in time: it fails, and never goes directly."""
+
+
+class NoPermit(LeaseError):
+    """A request that no scheduler gave (media, robots.txt) got no permit of its rate limits in time: it fails."""

@@ -47,6 +47,8 @@ def _parts_before(name: str) -> tuple[str, ...]:
     """Return the files that a script begins with, after the prelude."""
     if name == "pool_take":
         return "_pool", "_ties", "_clearing"
+    if name == "rate_take":
+        return "_rate", "_sliding", "_shares"
     return ("_pool",) if name.startswith("pool_") else ()
 
 

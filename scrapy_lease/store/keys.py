@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from hashlib import blake2b
 from urllib.parse import quote
 
 #: Shards of a namespace on a single server.
@@ -54,6 +55,15 @@ class Namespace:
     def jobs(self) -> str:
         """HASH: scope name -> when it was opened last (seconds of the server's wall clock)."""
         return f"{self.prefix}:jobs"
+
+    @property
+    def rate_limits(self) -> str:
+        """HASH: rule -> the limit that an operator set in the place of the configured one."""
+        return f"{self.prefix}:rates:limits"
+
+    def rate(self, label: str, shard: int = 0) -> str:
+        """HASH of one counter of a rate limit, see ``_rate.lua``; *label* may be long, and is not shown."""
+        return f"{self.prefix}:rate:{blake2b(label.encode(), digest_size=12).hexdigest()}:{shard}"
 
     def session(self, sid: str) -> str:
         """HASH of one session: who it is, and the last call of each verb with its reply."""
