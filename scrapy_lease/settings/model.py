@@ -13,6 +13,8 @@ from pydantic import PrivateAttr, ValidationError
 from scrapy_lease.exceptions import SettingsError
 from scrapy_lease.settings.pools import Pools, PoolSettings, allowed_of, details_of
 from scrapy_lease.settings.proxies import ProxySettings, VerdictSettings
+from scrapy_lease.settings.rate_rules import Dimension
+from scrapy_lease.settings.rates import RateSettings
 from scrapy_lease.settings.sections import ItemSettings, StoreSettings, SwitchSettings
 from scrapy_lease.settings.sources import (
     PREFIX,
@@ -40,11 +42,12 @@ def takes_no_leases(crawler: Crawler) -> bool:
     return crawler.spider is None or type(crawler.spider).start.__module__.startswith(_COMMANDS)
 
 
-class LeaseSettings(SwitchSettings, StoreSettings, ItemSettings, ProxySettings, VerdictSettings):
+class LeaseSettings(SwitchSettings, StoreSettings, ItemSettings, ProxySettings, VerdictSettings, RateSettings):
     """All settings, checked and frozen; ``LEASE_X`` is the attribute ``x``. Its repr shows no secret."""
 
     _notices: tuple[str, ...] = PrivateAttr(())
     _pools: dict[str, PoolSettings] = PrivateAttr(default_factory=dict)
+    _rate_share: float = PrivateAttr(1.0)
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -75,6 +78,16 @@ class LeaseSettings(SwitchSettings, StoreSettings, ItemSettings, ProxySettings, 
         """The pools of proxies by name; empty where none are leased."""
         return self._pools
 
+    @property
+    def rates(self) -> tuple[Dimension, ...]:
+        """The dimensions with rate limits; empty where none are kept."""
+        return self.rate_limits or () if self.rate_enabled else ()
+
+    @property
+    def rate_share(self) -> float:
+        """The share of the keys of rate limits that are enforced (LEASE_ROLLOUT)."""
+        return self._rate_share
+
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
         for name, value in super().__repr_args__():
             if name in _SECRET:
@@ -92,15 +105,16 @@ class LeaseSettings(SwitchSettings, StoreSettings, ItemSettings, ProxySettings, 
         try:
             settings = cls(**{field: given.value for field, given in found.given.items()})
             pools = Pools(settings)
-            found.faults += pools.faults
+            found.faults += [*pools.faults, *_idle_rates(settings)]
         except ValidationError as error:
             found.faults += cls._faults(error, found)
         if found.faults:
             raise SettingsError(f"scrapy-lease cannot start: {'; '.join(dict.fromkeys(found.faults))}")
-        if pools.by_name and not settings.items_enabled:
+        share = settings.rollout
+        if (pools.by_name or settings.rates) and not settings.items_enabled:
             # A host then keeps its own requests, and none of them needs a lease.
             settings = settings.model_copy(update={"queue": "local", "rollout": 0.0})
-        settings._notices, settings._pools = tuple(found.notices), pools.by_name
+        settings._notices, settings._pools, settings._rate_share = tuple(found.notices), pools.by_name, share
         return settings
 
     @classmethod
@@ -115,6 +129,16 @@ def _fault(field: str, given: Given, detail: str, allowed: str) -> str:
     near = did_you_mean(f'"{given.value}"', words) if isinstance(given.value, str) and not detail else ""
     reason = f"{detail}; allowed: {allowed}" if detail else f"is not allowed; allowed: {allowed}"
     return f"{name} = {shown(name, given.value)} ({given.source}) {reason}{near}"
+
+
+def _idle_rates(settings: LeaseSettings) -> Iterable[str]:
+    """What is set for rate limits where there are none."""
+    for name in RateSettings.model_fields if settings.rate_limits is None else ():
+        if name in settings.model_fields_set and name not in ("rate_enabled", "rate_limits"):
+            yield (
+                f"LEASE_{name.upper()}: there are no rate limits that it could speak of; set LEASE_RATE_LIMITS, or "
+                "take it out"
+            )
 
 
 def _fill_job(found: Found, named: Mapping[str, Any]) -> None:

@@ -110,7 +110,7 @@ def _pattern(key: Any) -> str | re.Pattern[str]:
             return re.compile(key.removeprefix(EXPRESSION))
         except re.error as error:
             raise ValueError(f"{key!r} is no regular expression ({error})") from None
-    if not _is_prefix(key):
+    if not is_prefix(key):
         raise ValueError(
             f"{key!r} can match nothing: a route is the begin of a URL (https://host/…), re: and a regular "
             f'expression, "{MEDIA}" or "{REST}"'
@@ -119,8 +119,8 @@ def _pattern(key: Any) -> str | re.Pattern[str]:
     return safe_url_string(key)
 
 
-def _is_prefix(key: str) -> bool:
-    """Can a URL that goes through a proxy begin like this?"""
+def is_prefix(key: str) -> bool:
+    """Can a URL that is fetched over HTTP begin like this?"""
     try:
         parts = urlsplit(key)
     except ValueError:
@@ -129,11 +129,12 @@ def _is_prefix(key: str) -> bool:
 
 
 def _refuse_hidden(key: str, pattern: str | re.Pattern[str], before: list[tuple[str | re.Pattern[str], Way]]) -> None:
-    if isinstance(pattern, str) and (hiding := next(_hiding(pattern, before), None)) is not None:
-        raise ValueError(f"{key!r} can match nothing: {hiding!r} stands before it and takes all of it; put it first")
-    if any(pattern == other for other, _ in before):
+    if isinstance(pattern, str) and (other := next(hiding(pattern, before), None)) is not None:
+        raise ValueError(f"{key!r} can match nothing: {other!r} stands before it and takes all of it; put it first")
+    if any(pattern == known for known, _ in before):
         raise ValueError(f"{key!r} stands there twice")
 
 
-def _hiding(prefix: str, before: list[tuple[str | re.Pattern[str], Way]]) -> Iterator[str]:
-    return (other for other, _ in before if isinstance(other, str) and takes(other, prefix))
+def hiding(prefix: str, before: list[tuple[str | re.Pattern[str], Way]]) -> Iterator[str]:
+    """Yield the prefixes of *before* that take all that *prefix* takes."""
+    yield from (other for other, _ in before if isinstance(other, str) and takes(other, prefix))

@@ -210,10 +210,9 @@ def test_settings_error_is_both_kinds() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "LEASE_RATE_LIMITS",
+        "LEASE_RATE_ESCALATE",
         "LEASE_ACCOUNTS",
         "LEASE_ACCOUNT_QUOTA",
-        "LEASE_NODE_IP",
     ],
 )
 def test_what_this_version_lacks_is_refused(name: str) -> None:
