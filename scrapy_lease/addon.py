@@ -47,6 +47,10 @@ PROXIES = {
         "scrapy_lease.middlewares.proxy.JudgeMiddleware": 940,
     },
 }
+#: Added where rates are limited.
+RATES = {
+    "DOWNLOADER_MIDDLEWARES": {"scrapy_lease.middlewares.rate.RateMiddleware": 747},
+}
 _ADDON_PRIORITY = SETTINGS_PRIORITIES["addon"]
 
 
@@ -84,9 +88,14 @@ class Addon:
         if takes_no_leases(self._crawler):
             if lease.enabled and lease.pools:
                 logger.warning("This command leases no proxies: what it fetches goes directly to the site", extra=extra)
+            if lease.enabled and lease.rates:
+                logger.warning("This command keeps no rate limits: what it fetches is counted nowhere", extra=extra)
             return False
-        if lease.enabled and lease.pools and not lease.items_enabled:
-            logger.warning("LEASE_ITEMS_ENABLED is False: this crawl leases proxies, and no items", extra=extra)
+        if lease.enabled and (lease.pools or lease.rates) and not lease.items_enabled:
+            limits = "keeps rate limits" if lease.rates else ""
+            leases = "leases proxies, and no items" if lease.pools else "leases no items"
+            rest = " and ".join(filter(None, (limits, leases)))
+            logger.warning("LEASE_ITEMS_ENABLED is False: this crawl %s", rest, extra=extra)
             return True
         for name, on in (("LEASE_ENABLED", lease.enabled), ("LEASE_ITEMS_ENABLED", lease.items_enabled)):
             if not on:
@@ -95,6 +104,8 @@ class Addon:
                 return False
         if not lease.proxy_enabled:
             logger.warning("LEASE_PROXY_ENABLED is False: requests go without leased proxies", extra=extra)
+        if not lease.rate_enabled:
+            logger.warning("LEASE_RATE_ENABLED is False: no rate limit is kept", extra=extra)
         return True
 
 
@@ -124,7 +135,7 @@ def has_foreign_scheduler(settings: BaseSettings) -> bool:
 
 
 def _install(settings: BaseSettings, lease: LeaseSettings) -> None:
-    places = [COMPONENTS, *([PROXIES] if lease.pools else [])]
+    places = [COMPONENTS, *([PROXIES] if lease.pools else []), *([RATES] if lease.rates else [])]
     if has_foreign_scheduler(settings):
         places.append(GUARD)
         logger.info(

@@ -13,6 +13,7 @@ from scrapy_lease.addon import gate_handlers
 from scrapy_lease.gate import handler_for
 from scrapy_lease.pipelines import guarded
 from scrapy_lease.proxies.manager import Proxies
+from scrapy_lease.rates.limiter import Limiter
 from scrapy_lease.runtime import Runtime
 
 
@@ -32,6 +33,8 @@ class LeaseExtension:
         runtime.is_gated = True
         if runtime.settings.pools:
             Proxies.of(crawler)
+        if runtime.settings.rates:
+            Limiter.of(crawler)
         return cls(runtime)
 
     def __repr__(self) -> str:

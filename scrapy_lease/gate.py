@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Self
 
 from scrapy import Request
@@ -39,7 +39,9 @@ class Gate:
     lease still stands; ``on_sent(request)`` and ``on_answered(request)``: called for each leased request that passes,
     and when its response is here; ``is_alone()``: whether the crawl goes on although the session is not confirmed,
     because the store is away and LEASE_ON_STORE_DOWN allows it. Where proxies are leased, ``has_proxy(request)`` tells
-    whether it goes through one, ``may_use(request)`` whether that is still this process's.
+    whether it goes through one, ``may_use(request)`` whether that is still this process's. Where rates are limited,
+    ``pay(request)`` spends what a request costs, or tells that it cannot; ``pay_in_time(request)`` waits for that, for
+    requests that nobody can take back.
     """
 
     def __init__(self, session: Session) -> None:
@@ -51,6 +53,8 @@ class Gate:
         self.is_alone: Callable[[], bool] = lambda: False
         self.has_proxy: Callable[[Request], bool] = lambda request: False
         self.may_use: Callable[[Request], bool] = lambda request: True
+        self.pay: Callable[[Request], bool] = lambda request: True
+        self.pay_in_time: Callable[[Request], Awaitable[None]] | None = None
         self._under_way: dict[Request, asyncio.Task[object]] = {}
         self._cut_off: set[Request] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -63,13 +67,19 @@ class Gate:
         """May anything leased be sent at this instant, and may results count?"""
         return self._session.is_confirmed or self.is_alone()
 
+    def is_alone_now(self) -> bool:
+        """Does the crawl go on although the session is not confirmed?"""
+        return not self._session.is_confirmed and self.is_alone()
+
     def enter(self, request: Request) -> None:
         """Let *request* pass, in the task that downloads it.
 
-        :raises LeaseLost: the session is not confirmed at this instant, or a lease is gone.
+        :raises LeaseLost: the session is not confirmed at this instant, a lease is gone, or a permit is missing.
         """
         if not self.is_open or not self.may_send(request) or not self.may_use(request):
             raise LeaseLost(f"{request} is not sent: what it needs is not leased with certainty at this moment")
+        if self.is_leased(request) and not self.pay(request):
+            raise LeaseLost(f"{request} is not sent: there is no permit of its rate limits at this moment")
         task = asyncio.current_task()
         assert task is not None
         self._under_way[request] = task
@@ -142,7 +152,10 @@ class GatedHandler:
 
     async def download_request(self, request: Request) -> Response:
         gate = self._gate
-        if not gate.is_leased(request) and not gate.has_proxy(request):
+        is_leased = gate.is_leased(request)
+        if not is_leased and gate.pay_in_time is not None:
+            await gate.pay_in_time(request)
+        if not is_leased and not gate.has_proxy(request):
             return await self._handler.download_request(request)
         gate.enter(request)
         try:

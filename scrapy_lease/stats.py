@@ -39,7 +39,8 @@ STATS = {
     "store/down_seconds": "seconds for which the store did not answer",
 }
 
-#: Kind of pool -> name -> what it tells; the name of the pool is put behind it: ``lease/proxy/leased/default``.
+#: Kind of pool -> name -> what it tells; the name of the pool is put behind it: ``lease/proxy/leased/default``. What is
+#: told of rate limits has the name of a dimension there.
 POOL_STATS = {
     "proxy": {
         "leased": "proxies leased to this session",
@@ -52,7 +53,13 @@ POOL_STATS = {
         "waited": "requests that had to wait for a proxy",
         "refilled": "proxies taken in from a provider or a list",
         "refused": "requests that got no proxy in time",
-    }
+    },
+    "rate": {
+        "granted": "permits spent by requests that were sent",
+        "waited": "requests sent that had to wait for a permit before",
+        "parked": "requests that waited outside of the window, each time",
+        "shadow": "permits that would have been spent, of keys outside of LEASE_ROLLOUT",
+    },
 }
 
 

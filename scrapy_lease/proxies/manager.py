@@ -20,6 +20,7 @@ import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, cast
+from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from scrapy import Request
@@ -106,6 +107,14 @@ class Proxies:
         self._turn_back, self._cut = tries.turn_back, gate.cut
         gate.has_proxy, gate.may_use = self.has_use, self.may_send
         self.keeper.on_room = wake
+
+    def exit_of(self, request: Request) -> str:
+        """Return the address from which *request* goes: its proxy's exit, or host; "": it goes through none."""
+        trip = self._active.get(request)
+        if trip is None or trip.use is None:
+            return ""
+        lease = trip.use.lease
+        return lease.exit or urlsplit(url_of(lease.body)).hostname or lease.id
 
     # what the gate asks
 

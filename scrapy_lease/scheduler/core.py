@@ -29,6 +29,7 @@ from scrapy_lease.meta import ItemKeys
 from scrapy_lease.outcomes import Tracker
 from scrapy_lease.payload import Codec
 from scrapy_lease.proxies.manager import Proxies
+from scrapy_lease.rates.limiter import Limiter
 from scrapy_lease.runtime import Runtime
 from scrapy_lease.scheduler.discovered import Discovered
 from scrapy_lease.scheduler.ending import Ending
@@ -85,6 +86,11 @@ class LeaseScheduler(BaseScheduler):
         self._proxies = Proxies.of(crawler) if settings.pools else None
         if self._proxies is not None:
             self._proxies.attach(self._tries, runtime.gate, self._ending.wake_engine)
+        if settings.rates:
+            limiter = Limiter.of(crawler)
+            limiter.attach(self._tries, self._ending.wake_engine)
+            if self._proxies is not None:
+                limiter.exit_of = self._proxies.exit_of
         self._finishing: asyncio.Task[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
 

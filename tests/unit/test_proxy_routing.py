@@ -181,5 +181,5 @@ def test_socks_needs_the_handler_that_speaks_it() -> None:
 
 def test_every_stat_of_a_pool_has_a_name_of_its_own() -> None:
     """Stats of pools carry the pool behind their name and are none of the fixed ones."""
-    assert set(POOL_STATS) == {"proxy"}
-    assert not {f"proxy/{name}" for name in POOL_STATS["proxy"]} & STATS.keys()
+    assert set(POOL_STATS) == {"proxy", "rate"}
+    assert not {f"{kind}/{name}" for kind, names in POOL_STATS.items() for name in names} & STATS.keys()

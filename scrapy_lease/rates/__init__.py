@@ -1,0 +1,1 @@
+"""Rate limits of a crawl: what each request costs, and when it may be sent."""

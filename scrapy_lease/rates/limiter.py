@@ -1,0 +1,317 @@
+"""When each request may be sent, as far as rate limits go: asked at hand-out, reserved on the way, spent at the gate.
+
+Before a request is handed out, all its counters must have permits besides those that others have reserved; then it
+reserves them. At the instant of sending they are spent, of all dimensions together or of none. What cannot be sent then
+(its window has ended, another proxy has another address) goes back to the scheduler with nothing spent, and so does
+whatever a middleware answers itself: it never comes to the gate.
+
+A request that no scheduler gave (media, robots.txt) waits in the middleware, and at the gate, at most LEASE_PROXY_WAIT.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter as Bag
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Self
+from weakref import WeakKeyDictionary
+
+from scrapy import Request
+from scrapy.crawler import Crawler
+
+from scrapy_lease.exceptions import NoPermit
+from scrapy_lease.leases.rates import Counter, RateOptions, Rates
+from scrapy_lease.leases.session import Beat
+from scrapy_lease.meta import RequestRefused
+from scrapy_lease.outcomes import Tracker
+from scrapy_lease.rates.charges import Charge, Charger
+from scrapy_lease.rates.parking import Parking
+from scrapy_lease.runtime import Runtime
+from scrapy_lease.store.rate_scripts import RateScripts
+
+if TYPE_CHECKING:
+    from scrapy_lease.scheduler.tries import Tries
+
+logger = logging.getLogger(__name__)
+
+#: Seconds between looks at what is parked; looks between those at what takes long.
+LOOK, SELDOM = 0.1, 10
+
+
+class Limiter:
+    """See the module's docstring; use :meth:`of`. A part of the runtime, which starts and stops it."""
+
+    def __init__(self, crawler: Crawler, runtime: Runtime) -> None:
+        settings = runtime.settings
+        self._runtime = runtime
+        self._tracker = Tracker.of(crawler)
+        self._park_after = settings.rate_park_after
+        self._media_wait = settings.proxy_wait
+        options = RateOptions(settings.rate_algorithm, settings.rate_pace, settings.rate_shards, settings.timezone)
+        self._rates = Rates(
+            options, RateScripts(runtime.scripts.channel, runtime.scope.namespace), runtime.session,
+            demand=self._demand, on_room=self._give_room, is_alone=runtime.gate.is_alone_now,
+        )  # fmt: skip
+        self._charger = Charger(
+            crawler, settings.rates, self._rates.counter, share=settings.rate_share, node_ip=settings.node_ip
+        )
+        self._charges: WeakKeyDictionary[Request, Charge] = WeakKeyDictionary()
+        names = {dimension.name for dimension in settings.rates}
+        #: From where a request will go, as far as that is known before it has its proxy.
+        self._likely_exit = None if settings.pools else ""
+        #: Can a request's keys change on its way through the middlewares?
+        self._is_volatile = "ua" in names or ("ip" in names and bool(settings.pools))
+        self._count = {name: runtime.stats.of_pool("rate", name) for name in names}
+        self._waiters: dict[Charge, asyncio.Future[None]] = {}
+        self.exit_of: Callable[[Request], str] = lambda request: ""
+        self._parking: Parking | None = None
+        self._wake_engine: Callable[[], None] = lambda: None
+        self._task: asyncio.Task[None] | None = None
+
+    @classmethod
+    def of(cls, crawler: Crawler) -> Self:
+        """Return the limiter of *crawler*, made on first use."""
+        limiter = _limiters.get(crawler)
+        if limiter is None:
+            runtime = Runtime.of(crawler)
+            limiter = _limiters[crawler] = cls(crawler, runtime)
+            runtime.gate.pay, runtime.gate.pay_in_time = limiter.spend, limiter.spend_in_time
+            runtime.parts.append(limiter)
+        return limiter  # type: ignore[return-value]
+
+    def __repr__(self) -> str:
+        return f"<Limiter: {self._rates}>"
+
+    def attach(self, tries: Tries, wake: Callable[[], None]) -> None:
+        """Stand between the scheduler, which holds requests ready, and the engine.
+
+        :param wake: lets the engine ask for requests.
+        """
+        may_start, on_out, on_in = tries.may_start, tries.on_out, tries.on_in
+
+        def both(request: Request) -> bool:
+            return (may_start is None or may_start(request)) and self.may_start(request)
+
+        def out(request: Request) -> None:
+            on_out(request)
+            self.handed_out(request)
+
+        def back(request: Request) -> None:
+            on_in(request)
+            self.left(request)
+
+        tries.may_start, tries.on_out, tries.on_in = both, out, back
+        self._parking = Parking(tries, self._charge_of, self._park_after)
+        self._wake_engine = wake
+
+    # what the scheduler asks and tells
+
+    def may_start(self, request: Request) -> bool:
+        """Are permits here for a request that is held ready? True too for one that is not limited, or is refused."""
+        charge = self._charge_of(request)
+        if charge.not_before > time.monotonic():
+            return False
+        if self._rates.may_spend(charge.needs, charge.cost):
+            return True
+        charge.has_waited = True
+        if self._parking is not None:
+            self._parking.is_denied = True
+        return False
+
+    def handed_out(self, request: Request) -> None:
+        """A request that may start goes to the engine."""
+        self._reserve(self._charge_of(request))
+
+    def left(self, request: Request) -> None:
+        """The way of a request through the downloader has ended: what it reserved and did not spend is others'."""
+        charge = self._charges.get(request)
+        if charge is not None and charge.is_reserved:
+            self._release(charge)
+
+    # what the middleware and the gate see
+
+    def enters(self, request: Request) -> Request | Awaitable[Request | None] | None:
+        """*request* is on its way to the downloader, with its headers and its proxy: does it find permits?
+
+        :returns: None, or what to wait for; a request: it has to go back.
+        :raises RequestRefused: its meta asks for what cannot be.
+        """
+        is_scheduled = self._tracker.is_handed_out(request)
+        charge = self._charges.get(request)
+        if charge is None or self._is_volatile:
+            charge = self._settle(request, charge or Charge())
+        elif charge.fault is not None:
+            raise charge.fault
+        if not is_scheduled:
+            task = asyncio.current_task()
+            assert task is not None
+            task.add_done_callback(lambda _: self.left(request))
+        if charge.is_reserved or not charge.needs:
+            return None
+        if self._rates.may_spend(charge.needs, charge.cost):
+            self._reserve(charge)
+            return None
+        charge.has_waited = True
+        return self._wait(request, charge, is_scheduled)
+
+    def spend(self, request: Request) -> bool:
+        """Spend what *request* costs at this instant, all of it or nothing; False: it may not be sent now.
+
+        :raises RequestRefused: its meta asks for what cannot be.
+        """
+        charge = self._charges.get(request)
+        if charge is None:
+            charge = self._settle(request, Charge())
+        if charge.is_reserved:
+            self._release(charge)
+        if charge.needs and not self._rates.spend(charge.needs, charge.cost):
+            charge.has_waited = True
+            return False
+        for name in charge.dimensions:
+            self._count[name]("granted", charge.cost)
+            if charge.has_waited:
+                self._count[name]("waited")
+        for name in charge.shadows:
+            self._count[name]("shadow", charge.cost)
+        charge.has_waited, charge.denials = False, 0
+        return True
+
+    async def spend_in_time(self, request: Request) -> None:
+        """Spend what a request costs that no scheduler gave; wait for it if need be.
+
+        :raises NoPermit: in vain.
+        """
+        ends = time.monotonic() + self._media_wait
+        while not self.spend(request):
+            if not await self._wait_for(self._charges[request], ends - time.monotonic()):
+                raise NoPermit(f"{request} is not fetched: no permit of its rate limits within LEASE_PROXY_WAIT")
+
+    # what the runtime tells
+
+    def start(self) -> None:
+        self._rates.start()
+        self._task = asyncio.ensure_future(self._look())
+
+    def beaten(self, beat: Beat | None) -> None:
+        self._rates.beaten()
+
+    async def leave(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        self._let_go()
+        await self._rates.stop()
+
+    async def stop(self) -> None:
+        await self.leave()
+
+    # inside
+
+    def _charge_of(self, request: Request) -> Charge:
+        """Return what a request that is held ready will cost, as far as that can be known now."""
+        charge = self._charges.get(request)
+        if charge is None or charge.is_settled:
+            charge = charge or Charge()
+            self._charges[request] = charge
+            charge.is_settled, charge.fault = False, None
+            try:
+                self._charger.fill(charge, request, self._likely_exit)
+            except RequestRefused as error:
+                # Told where it can be: on the request's way through the middlewares.
+                charge.needs, charge.fault = (), error
+        return charge
+
+    def _settle(self, request: Request, charge: Charge) -> Charge:
+        """Find out what a request costs that has its headers and its proxy."""
+        needs, cost = charge.needs, charge.cost
+        self._charges[request] = charge
+        self._charger.fill(charge, request, self.exit_of(request))
+        charge.is_settled = self._is_volatile
+        if charge.is_reserved and (needs, cost) != (charge.needs, charge.cost):
+            self._rates.release(needs, cost)
+            charge.is_reserved = False
+        return charge
+
+    def _reserve(self, charge: Charge) -> None:
+        if charge.needs and not charge.is_reserved:
+            self._rates.reserve(charge.needs, charge.cost)
+            charge.is_reserved = True
+
+    def _release(self, charge: Charge) -> None:
+        self._rates.release(charge.needs, charge.cost)
+        charge.is_reserved = False
+
+    async def _wait(self, request: Request, charge: Charge, is_scheduled: bool) -> Request | None:
+        opens_in = self._rates.opens_in(charge.needs)
+        patience = self._park_after if is_scheduled else self._media_wait
+        if opens_in <= patience and await self._wait_for(charge, patience):
+            return None
+        if not is_scheduled:
+            raise NoPermit(f"{request} is not fetched: no permit of its rate limits within LEASE_PROXY_WAIT")
+        charge.denials += 1
+        if charge.denials > 1:
+            # Not for want of another address: that was tried.
+            charge.not_before = time.monotonic() + max(LOOK, self._rates.opens_in(charge.needs))
+        return request
+
+    async def _wait_for(self, charge: Charge, seconds: float) -> bool:
+        """Wait until permits are reserved for *charge*."""
+        future = self._waiters[charge] = asyncio.get_running_loop().create_future()
+        self._rates.miss()
+        try:
+            async with asyncio.timeout(max(0.0, seconds)):
+                await future
+        except TimeoutError:
+            pass
+        finally:
+            self._waiters.pop(charge, None)
+        return charge.is_reserved
+
+    def _give_room(self) -> None:
+        """Permits have come: first for those that wait in the middleware, in their order."""
+        for charge, future in list(self._waiters.items()):
+            if not future.done() and self._rates.may_spend(charge.needs, charge.cost):
+                self._reserve(charge)
+                future.set_result(None)
+        if self._parking is not None:
+            self._parking.put_back()
+        self._wake_engine()
+
+    def _let_go(self) -> None:
+        for future in self._waiters.values():
+            if not future.done():
+                future.set_result(None)
+
+    def _demand(self) -> Bag[Counter]:
+        """Permits that requests at hand want, those that reserved some aside."""
+        demand: Bag[Counter] = Bag()
+        if self._parking is not None:
+            self._parking.demand(demand)
+        for charge in self._waiters:
+            for counter in charge.needs:
+                demand[counter] += charge.cost
+        return demand
+
+    async def _look(self) -> None:
+        looks = 0
+        while True:
+            await asyncio.sleep(LOOK)
+            if self._runtime.is_leaving():
+                # Who waits must not keep the crawl from closing.
+                self._let_go()
+                continue
+            if self._parking is None:
+                continue
+            for charge in self._parking.park():
+                for name in charge.dimensions:
+                    self._count[name]("parked")
+            if self._parking.put_back():
+                self._wake_engine()
+            looks += 1
+            if looks % SELDOM == 0:
+                self._parking.go_on()
+
+
+_limiters: WeakKeyDictionary[Crawler, Limiter] = WeakKeyDictionary()

@@ -1,0 +1,103 @@
+"""Requests that will have to wait for their permits for long wait outside of the window of those held ready.
+
+So they keep no place there from others, and none in the downloader. They stay leased; whatever gives the window back
+gives them back too. They return in their order, a moment before there may be permits for them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter as Bag
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from scrapy import Request
+
+from scrapy_lease.leases.rates import Counter
+from scrapy_lease.rates.charges import Charge
+
+if TYPE_CHECKING:
+    from scrapy_lease.scheduler.tries import Tries
+
+#: Requests of one process that may be parked; the others keep their places in the window.
+PARKED = 1000
+
+
+class Parking:
+    """See the module's docstring.
+
+    :param charge_of: returns what a request costs.
+    :param patience: seconds of waiting in the window.
+    :ivar is_denied: could a request not start for want of a permit since the last look?
+    """
+
+    def __init__(self, tries: Tries, charge_of: Callable[[Request], Charge], patience: float) -> None:
+        self._tries = tries
+        self._window = tries.window
+        self._charge_of = charge_of
+        self._patience = patience
+        self.is_denied = False
+
+    def __repr__(self) -> str:
+        return f"<Parking: {self._window.parked} requests>"
+
+    def park(self) -> list[Charge]:
+        """Take those out of the window that will have to wait for long; return what they cost."""
+        if not self.is_denied:
+            return []
+        self.is_denied = False
+        ahead: Bag[Counter] = Bag()
+        parked: list[Charge] = []
+        for found in self._window.in_order():
+            if self._window.parked >= PARKED:
+                break
+            charge = self._charge_of(found.request)
+            if self._wait_of(charge, ahead) > self._patience:
+                self._window.park(found, charge.group)
+                parked.append(charge)
+        return parked
+
+    def put_back(self) -> bool:
+        """Let those return that need not wait for long any more, as far as there is room; were there any?"""
+        if not self._window.parked:
+            return False
+        ahead: Bag[Counter] = Bag()
+        for found in self._window.in_order():
+            self._wait_of(self._charge_of(found.request), ahead)
+        has_any = False
+        for group in self._window.groups():
+            while self._window.has_room and (first := self._window.first_of(group)) is not None:
+                if self._wait_of(self._charge_of(first.request), ahead) > self._patience:
+                    break
+                self._window.put_back(group)
+                has_any = True
+        return has_any
+
+    def demand(self, demand: Bag[Counter]) -> None:
+        """Add the permits that requests held ready, or parked, want."""
+        for found in self._window.in_order():
+            charge = self._charge_of(found.request)
+            for counter in charge.needs:
+                demand[counter] += charge.cost
+        for group, number in self._window.groups().items():
+            first = self._window.first_of(group)
+            for counter in self._charge_of(first.request).needs if first is not None else ():
+                demand[counter] += number
+
+    def go_on(self) -> None:
+        """To wait for permits is no want of progress."""
+        now = time.monotonic()
+        for found in self._window:
+            if found.hold is not None:
+                found.hold.progress = now
+
+    def _wait_of(self, charge: Charge, ahead: Bag[Counter]) -> float:
+        """Return the seconds for which a request waits behind *ahead* at least, and count it among these."""
+        wait = charge.not_before - time.monotonic()
+        for counter in charge.needs:
+            missing = ahead[counter] + charge.cost - max(0, counter.purse.permits - counter.reserved)
+            ahead[counter] += charge.cost
+            if missing > 0:
+                windows = (missing - 1) // counter.limit.permits
+                wait = max(wait, counter.opens_in + windows * counter.limit.window / 1000)
+        return wait
