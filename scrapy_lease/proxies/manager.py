@@ -17,10 +17,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Set
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, cast
-from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from scrapy import Request
@@ -67,6 +66,8 @@ class Proxies:
         self._active: dict[Request, Trip] = {}
         self._turn_back: Callable[[Request], None] = lambda request: None
         self._cut: Callable[[Request], None] = lambda request: None
+        #: Returns the ids of proxies whose addresses have no permits left for now; None: rates do not limit addresses.
+        self.spent: Callable[[], Set[str]] | None = None
         self.keeper = Keeper(
             crawler, runtime, lambda pool: self.waiting_room.demand(pool), self._look, self._is_under_way
         )
@@ -109,12 +110,27 @@ class Proxies:
         self.keeper.on_room = wake
 
     def exit_of(self, request: Request) -> str:
-        """Return the address from which *request* goes: its proxy's exit, or host; "": it goes through none."""
+        """Return the address from which *request* goes: its proxy's exit, or id; "": it goes through none."""
         trip = self._active.get(request)
         if trip is None or trip.use is None:
             return ""
-        lease = trip.use.lease
-        return lease.exit or urlsplit(url_of(lease.body)).hostname or lease.id
+        return trip.use.lease.exit or trip.use.lease.id
+
+    def lease_of(self, request: Request) -> str:
+        """Return the id of the proxy through which *request* goes, "" for none."""
+        trip = self._active.get(request)
+        return "" if trip is None or trip.use is None else trip.use.lease.id
+
+    def fresh_for(self, request: Request, spent: Set[str]) -> bool | None:
+        """Could *request*, which is held ready, have a proxy now that is none of *spent*? True where it goes directly.
+
+        None: there is none, neither here nor in the pool.
+        """
+        need = self.waiting_room.need_of(request)
+        if need is None:
+            return True
+        name, site, coming = need
+        return self._pools[name].has_other(spent, site, coming)
 
     # what the gate asks
 
@@ -149,9 +165,10 @@ class Proxies:
         name = name_in(way, trip)
         key = self._router.key_of(request, name)
         site = site_of(request)
-        use = self._pools[name].take_now(site, sticky=key, avoid=trip.avoid)
+        avoid = trip.avoid | self.spent() if self.spent is not None else trip.avoid
+        use = self._pools[name].take_now(site, sticky=key, avoid=avoid)
         if use is None:
-            return self._wait(request, trip, name, site, key)
+            return self._wait(request, trip, name, site, key, avoid)
         self._begin(request, trip, name, use)
         return None
 
@@ -207,9 +224,11 @@ class Proxies:
 
     # inside
 
-    async def _wait(self, request: Request, trip: Trip, name: str, site: str, key: str) -> Request | None:
+    async def _wait(
+        self, request: Request, trip: Trip, name: str, site: str, key: str, avoid: frozenset[str]
+    ) -> Request | None:
         try:
-            use = await self.keeper.wait(name, site, key, trip.avoid)
+            use = await self.keeper.wait(name, site, key, avoid)
         except NoResource as error:
             if error.reason != "closed":
                 self.keeper.count(name, "refused")

@@ -94,6 +94,11 @@ class WaitingRoom:
         self._keeper.count(need[0], "refused")
         return True
 
+    def need_of(self, request: Request) -> tuple[str, str, int] | None:
+        """Return pool and site of a request, and how many are about to take a proxy; None: it goes directly."""
+        need = self._need_of(request)
+        return None if need is None else (*need[:2], self._coming[need[0]])
+
     def demand(self, pool: str) -> Counter[str]:
         """For each site, how many proxies of *pool* the requests held ready want; those of one key want one."""
         wanted: Counter[str] = Counter()

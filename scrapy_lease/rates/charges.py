@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from scrapy import Request
 from scrapy.crawler import Crawler
@@ -134,6 +135,53 @@ class Charger:
         if key is not None and not isinstance(key, str):
             raise _refused(request, f"{dimension.name} returned {key!r}; it must be a string or None")
         return key
+
+
+class Charges:
+    """What each request costs, for as long as it exists.
+
+    :param likely_exit: from where a request will go, as far as that is known before it has its proxy.
+    :param is_volatile: can keys change on the way through the middlewares, by headers or a proxy?
+    """
+
+    def __init__(self, charger: Charger, *, likely_exit: str | None, is_volatile: bool) -> None:
+        self.is_volatile = is_volatile
+        self._charger = charger
+        self._likely_exit = likely_exit
+        self._charges: WeakKeyDictionary[Request, Charge] = WeakKeyDictionary()
+
+    def get(self, request: Request) -> Charge | None:
+        """Return what is known of *request*."""
+        return self._charges.get(request)
+
+    def likely(self, request: Request) -> Charge:
+        """Return what a request that is held ready will cost, as far as that can be known now."""
+        charge = self._charges.get(request)
+        if charge is None or charge.is_settled:
+            charge = charge or Charge()
+            self._charges[request] = charge
+            charge.is_settled, charge.fault = False, None
+            try:
+                self._charger.fill(charge, request, self._likely_exit)
+            except RequestRefused as error:
+                # Told where it can be: on the request's way through the middlewares.
+                charge.needs, charge.fault = (), error
+        return charge
+
+    def settled(self, request: Request, exit_: str) -> Charge:
+        """Return what a request costs that has its headers, and goes from *exit_*.
+
+        :raises RequestRefused: its meta asks for what cannot be, or a function fails.
+        """
+        charge = self._charges.get(request)
+        if charge is None or self.is_volatile:
+            charge = charge or Charge()
+            self._charges[request] = charge
+            self._charger.fill(charge, request, exit_)
+            charge.is_settled = self.is_volatile
+        elif charge.fault is not None:
+            raise charge.fault
+        return charge
 
 
 def site_of(request: Request) -> str:

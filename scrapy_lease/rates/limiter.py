@@ -24,20 +24,24 @@ from scrapy.crawler import Crawler
 from scrapy_lease.exceptions import NoPermit
 from scrapy_lease.leases.rates import Counter, RateOptions, Rates
 from scrapy_lease.leases.session import Beat
-from scrapy_lease.meta import RequestRefused
 from scrapy_lease.outcomes import Tracker
-from scrapy_lease.rates.charges import Charge, Charger
+from scrapy_lease.rates.addresses import Addresses
+from scrapy_lease.rates.charges import Charge, Charger, Charges
 from scrapy_lease.rates.parking import Parking
+from scrapy_lease.rates.waiters import Waiters
 from scrapy_lease.runtime import Runtime
 from scrapy_lease.store.rate_scripts import RateScripts
 
 if TYPE_CHECKING:
+    from scrapy_lease.proxies.manager import Proxies
     from scrapy_lease.scheduler.tries import Tries
 
 logger = logging.getLogger(__name__)
 
 #: Seconds between looks at what is parked; looks between those at what takes long.
 LOOK, SELDOM = 0.1, 10
+#: How often in a row a request goes back for another address.
+TRIES = 20
 
 
 class Limiter:
@@ -54,18 +58,20 @@ class Limiter:
             options, RateScripts(runtime.scripts.channel, runtime.scope.namespace), runtime.session,
             demand=self._demand, on_room=self._give_room, is_alone=runtime.gate.is_alone_now,
         )  # fmt: skip
-        self._charger = Charger(
+        charger = Charger(
             crawler, settings.rates, self._rates.counter, share=settings.rate_share, node_ip=settings.node_ip
         )
-        self._charges: WeakKeyDictionary[Request, Charge] = WeakKeyDictionary()
         names = {dimension.name for dimension in settings.rates}
-        #: From where a request will go, as far as that is known before it has its proxy.
-        self._likely_exit = None if settings.pools else ""
-        #: Can a request's keys change on its way through the middlewares?
-        self._is_volatile = "ua" in names or ("ip" in names and bool(settings.pools))
+        self._charges = Charges(
+            charger, likely_exit=None if settings.pools else "",
+            is_volatile="ua" in names or ("ip" in names and bool(settings.pools)),
+        )  # fmt: skip
+        #: The dimension for whose sake those wait that have none in sight.
+        self._unseen = ("ip",) if "ip" in names and settings.pools else ()
         self._count = {name: runtime.stats.of_pool("rate", name) for name in names}
-        self._waiters: dict[Charge, asyncio.Future[None]] = {}
-        self.exit_of: Callable[[Request], str] = lambda request: ""
+        self._waiters = Waiters(self._rates.miss)
+        self._exit_of: Callable[[Request], str] = lambda request: ""
+        self._addresses: Addresses | None = None
         self._parking: Parking | None = None
         self._wake_engine: Callable[[], None] = lambda: None
         self._task: asyncio.Task[None] | None = None
@@ -84,11 +90,15 @@ class Limiter:
     def __repr__(self) -> str:
         return f"<Limiter: {self._rates}>"
 
-    def attach(self, tries: Tries, wake: Callable[[], None]) -> None:
+    def attach(self, tries: Tries, wake: Callable[[], None], proxies: Proxies | None) -> None:
         """Stand between the scheduler, which holds requests ready, and the engine.
 
         :param wake: lets the engine ask for requests.
+        :param proxies: through which requests go, attached already.
         """
+        if proxies is not None:
+            self._exit_of = proxies.exit_of
+            self._addresses = Addresses(proxies) if "ip" in self._count else None
         may_start, on_out, on_in = tries.may_start, tries.on_out, tries.on_in
 
         def both(request: Request) -> bool:
@@ -103,17 +113,20 @@ class Limiter:
             self.left(request)
 
         tries.may_start, tries.on_out, tries.on_in = both, out, back
-        self._parking = Parking(tries, self._charge_of, self._park_after)
+        self._parking = Parking(tries, self._charges.likely, self._park_after)
         self._wake_engine = wake
 
     # what the scheduler asks and tells
 
     def may_start(self, request: Request) -> bool:
         """Are permits here for a request that is held ready? True too for one that is not limited, or is refused."""
-        charge = self._charge_of(request)
+        charge = self._charges.likely(request)
         if charge.not_before > time.monotonic():
             return False
-        if self._rates.may_spend(charge.needs, charge.cost):
+        not_before = None if self._addresses is None else self._addresses.may_start(request)
+        if not_before is not None:
+            charge.not_before = not_before or charge.not_before
+        elif self._rates.may_spend(charge.needs, charge.cost):
             return True
         charge.has_waited = True
         if self._parking is not None:
@@ -122,7 +135,7 @@ class Limiter:
 
     def handed_out(self, request: Request) -> None:
         """A request that may start goes to the engine."""
-        self._reserve(self._charge_of(request))
+        self._reserve(self._charges.likely(request))
 
     def left(self, request: Request) -> None:
         """The way of a request through the downloader has ended: what it reserved and did not spend is others'."""
@@ -139,11 +152,7 @@ class Limiter:
         :raises RequestRefused: its meta asks for what cannot be.
         """
         is_scheduled = self._tracker.is_handed_out(request)
-        charge = self._charges.get(request)
-        if charge is None or self._is_volatile:
-            charge = self._settle(request, charge or Charge())
-        elif charge.fault is not None:
-            raise charge.fault
+        charge = self._settle(request)
         if not is_scheduled:
             task = asyncio.current_task()
             assert task is not None
@@ -161,9 +170,7 @@ class Limiter:
 
         :raises RequestRefused: its meta asks for what cannot be.
         """
-        charge = self._charges.get(request)
-        if charge is None:
-            charge = self._settle(request, Charge())
+        charge = self._charges.get(request) or self._settle(request)
         if charge.is_reserved:
             self._release(charge)
         if charge.needs and not self._rates.spend(charge.needs, charge.cost):
@@ -185,7 +192,7 @@ class Limiter:
         """
         ends = time.monotonic() + self._media_wait
         while not self.spend(request):
-            if not await self._wait_for(self._charges[request], ends - time.monotonic()):
+            if not await self._wait_long(self._settle(request), ends):
                 raise NoPermit(f"{request} is not fetched: no permit of its rate limits within LEASE_PROXY_WAIT")
 
     # what the runtime tells
@@ -201,7 +208,7 @@ class Limiter:
         if self._task is not None:
             self._task.cancel()
             self._task = None
-        self._let_go()
+        self._waiters.let_go()
         await self._rates.stop()
 
     async def stop(self) -> None:
@@ -209,30 +216,12 @@ class Limiter:
 
     # inside
 
-    def _charge_of(self, request: Request) -> Charge:
-        """Return what a request that is held ready will cost, as far as that can be known now."""
-        charge = self._charges.get(request)
-        if charge is None or charge.is_settled:
-            charge = charge or Charge()
-            self._charges[request] = charge
-            charge.is_settled, charge.fault = False, None
-            try:
-                self._charger.fill(charge, request, self._likely_exit)
-            except RequestRefused as error:
-                # Told where it can be: on the request's way through the middlewares.
-                charge.needs, charge.fault = (), error
-        return charge
-
-    def _settle(self, request: Request, charge: Charge) -> Charge:
+    def _settle(self, request: Request) -> Charge:
         """Find out what a request costs that has its headers and its proxy."""
-        needs, cost = charge.needs, charge.cost
-        self._charges[request] = charge
-        self._charger.fill(charge, request, self.exit_of(request))
-        charge.is_settled = self._is_volatile
-        if charge.is_reserved and (needs, cost) != (charge.needs, charge.cost):
-            self._rates.release(needs, cost)
-            charge.is_reserved = False
-        return charge
+        before = self._charges.get(request)
+        if before is not None and before.is_reserved and self._charges.is_volatile:
+            self._release(before)
+        return self._charges.settled(request, self._exit_of(request))
 
     def _reserve(self, charge: Charge) -> None:
         if charge.needs and not charge.is_reserved:
@@ -244,45 +233,42 @@ class Limiter:
         charge.is_reserved = False
 
     async def _wait(self, request: Request, charge: Charge, is_scheduled: bool) -> Request | None:
-        opens_in = self._rates.opens_in(charge.needs)
-        patience = self._park_after if is_scheduled else self._media_wait
-        if opens_in <= patience and await self._wait_for(charge, patience):
-            return None
         if not is_scheduled:
+            if await self._wait_long(charge, time.monotonic() + self._media_wait):
+                return None
             raise NoPermit(f"{request} is not fetched: no permit of its rate limits within LEASE_PROXY_WAIT")
+        is_near = self._rates.opens_in(charge.needs) <= self._park_after
+        if is_near and await self._waiters.wait(charge, self._park_after):
+            return None
         charge.denials += 1
-        if charge.denials > 1:
-            # Not for want of another address: that was tried.
-            charge.not_before = time.monotonic() + max(LOOK, self._rates.opens_in(charge.needs))
+        opens_at = time.monotonic() + max(LOOK, self._rates.opens_in(charge.needs))
+        is_address = any(counter.name.rule == "ip" and not counter.has(charge.cost) for counter in charge.needs)
+        if self._addresses is not None and is_address and charge.denials <= TRIES:
+            self._addresses.spend(request, opens_at)
+        else:
+            # Another address would not help.
+            charge.not_before = opens_at
         return request
 
-    async def _wait_for(self, charge: Charge, seconds: float) -> bool:
-        """Wait until permits are reserved for *charge*."""
-        future = self._waiters[charge] = asyncio.get_running_loop().create_future()
-        self._rates.miss()
-        try:
-            async with asyncio.timeout(max(0.0, seconds)):
-                await future
-        except TimeoutError:
-            pass
-        finally:
-            self._waiters.pop(charge, None)
-        return charge.is_reserved
+    async def _wait_long(self, charge: Charge, ends: float) -> bool:
+        """Wait until permits are reserved for *charge*, or until clock time *ends* (s), or the crawl closes."""
+        while (left := ends - time.monotonic()) > 0 and not self._runtime.is_leaving():
+            if await self._waiters.wait(charge, min(left, max(LOOK, self._rates.opens_in(charge.needs)))):
+                return True
+        return False
 
     def _give_room(self) -> None:
         """Permits have come: first for those that wait in the middleware, in their order."""
-        for charge, future in list(self._waiters.items()):
-            if not future.done() and self._rates.may_spend(charge.needs, charge.cost):
+        for charge in self._waiters:
+            if self._rates.may_spend(charge.needs, charge.cost):
                 self._reserve(charge)
-                future.set_result(None)
+                self._waiters.wake(charge)
+            elif self._rates.opens_in(charge.needs) > self._park_after:
+                # In vain, as is known now; media wait on in their own time.
+                self._waiters.wake(charge)
         if self._parking is not None:
             self._parking.put_back()
         self._wake_engine()
-
-    def _let_go(self) -> None:
-        for future in self._waiters.values():
-            if not future.done():
-                future.set_result(None)
 
     def _demand(self) -> Bag[Counter]:
         """Permits that requests at hand want, those that reserved some aside."""
@@ -300,14 +286,15 @@ class Limiter:
             await asyncio.sleep(LOOK)
             if self._runtime.is_leaving():
                 # Who waits must not keep the crawl from closing.
-                self._let_go()
+                self._waiters.let_go()
                 continue
             if self._parking is None:
                 continue
+            is_denied = self._parking.is_denied
             for charge in self._parking.park():
-                for name in charge.dimensions:
+                for name in charge.dimensions or self._unseen:
                     self._count[name]("parked")
-            if self._parking.put_back():
+            if self._parking.put_back() or is_denied:
                 self._wake_engine()
             looks += 1
             if looks % SELDOM == 0:

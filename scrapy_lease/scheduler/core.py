@@ -87,10 +87,7 @@ class LeaseScheduler(BaseScheduler):
         if self._proxies is not None:
             self._proxies.attach(self._tries, runtime.gate, self._ending.wake_engine)
         if settings.rates:
-            limiter = Limiter.of(crawler)
-            limiter.attach(self._tries, self._ending.wake_engine)
-            if self._proxies is not None:
-                limiter.exit_of = self._proxies.exit_of
+            Limiter.of(crawler).attach(self._tries, self._ending.wake_engine, self._proxies)
         self._finishing: asyncio.Task[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
 

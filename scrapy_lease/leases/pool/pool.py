@@ -130,6 +130,18 @@ class Pool:
         self._stock.miss(site)
         return False
 
+    def has_other(self, ids: Set[str], site: str, coming: int) -> bool | None:
+        """Is there a lease that is none of *ids* for one more request to *site*, besides *coming*?
+
+        True too where the pool had something free when the store answered last. None: there is no such lease at all.
+        """
+        standing, others = self._stock.standing, [lease for lease in self._shelf if lease.id not in ids]
+        if standing is None or standing.free > 0:
+            return True
+        fit = (lease for lease in others if lease.id in self._shelf.open and site not in lease.rests)
+        places = sum(max(0, self.options.concurrency - lease.uses) for lease in fit)
+        return places > coming if others else None
+
     def room(self, site: str) -> int:
         """Return how many requests to *site* could start now, one after the other."""
         if not self.has_room(site):

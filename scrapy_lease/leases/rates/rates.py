@@ -40,7 +40,7 @@ class Rates:
     """See the module's docstring. Lives as long as the session: a part of whoever owns that.
 
     :param demand: returns the permits that requests at hand want of each counter, those with a reservation aside.
-    :param on_room: called when requests that were refused might get their permits now.
+    :param on_room: called when requests that were refused might get their permits now, or it shows that they will not.
     :param is_alone: does the crawl go on without the store? Then each counter gives a part of its limit by itself.
     """
 
@@ -243,7 +243,7 @@ class Rates:
         else:
             self._failures, lane.sid = 0, sid
             counter.answered(shard, asked, granted)
-            if granted.permits and self._is_missed:
+            if self._is_missed and (granted.permits or counter.opens_in):
                 self._is_missed = False
                 self._on_room()
         self._wake.set()

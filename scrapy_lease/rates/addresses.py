@@ -1,0 +1,54 @@
+"""Leased proxies whose addresses have no permits left: others are taken first; who finds none waits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Set
+from typing import TYPE_CHECKING
+
+from scrapy import Request
+
+if TYPE_CHECKING:
+    from scrapy_lease.proxies.manager import Proxies
+
+_NONE: frozenset[str] = frozenset()
+
+
+class Addresses:
+    """See the module's docstring.
+
+    :param proxies: through which requests go; they are told which to leave alone.
+    """
+
+    def __init__(self, proxies: Proxies) -> None:
+        self._proxies = proxies
+        #: Id of a proxy -> clock time (s) at which its address may have permits again.
+        self._spent: dict[str, float] = {}
+        proxies.spent = self.spent
+
+    def __repr__(self) -> str:
+        return f"<Addresses: {len(self._spent)} spent>"
+
+    def spent(self) -> Set[str]:
+        """Return the proxies whose addresses have no permits left for now."""
+        if not self._spent:
+            return _NONE
+        now = time.monotonic()
+        self._spent = {name: until for name, until in self._spent.items() if until > now}
+        return self._spent.keys()
+
+    def spend(self, request: Request, until: float) -> None:
+        """The address from which *request* was to go has no permits left before clock time *until* (s)."""
+        if lease := self._proxies.lease_of(request):
+            self._spent[lease] = until
+
+    def may_start(self, request: Request) -> float | None:
+        """May *request*, which is held ready, find a proxy whose address has permits left? None: yes.
+
+        Else the clock time (s) before which there is none; 0: they are busy.
+        """
+        spent = self.spent()
+        found = self._proxies.fresh_for(request, spent) if spent else True
+        if found is None:
+            return min(self._spent.values())
+        return None if found else 0.0
