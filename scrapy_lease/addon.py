@@ -49,7 +49,10 @@ PROXIES = {
 }
 #: Added where rates are limited.
 RATES = {
-    "DOWNLOADER_MIDDLEWARES": {"scrapy_lease.middlewares.rate.RateMiddleware": 747},
+    "DOWNLOADER_MIDDLEWARES": {
+        "scrapy_lease.middlewares.rate.RateMiddleware": 747,
+        "scrapy_lease.middlewares.rate.PauseMiddleware": 941,
+    },
 }
 _ADDON_PRIORITY = SETTINGS_PRIORITIES["addon"]
 

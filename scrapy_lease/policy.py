@@ -185,14 +185,14 @@ class Judge:
             )
 
 
-def retry_after(value: bytes | None) -> float | None:
-    """Return the seconds that a ``Retry-After`` asks for, at most `RETRY_AFTER_MAX`; None for none or nonsense."""
+def retry_after(value: bytes | None, longest: float = RETRY_AFTER_MAX) -> float | None:
+    """Return the seconds that a ``Retry-After`` asks for, at most *longest*; None for none or nonsense."""
     text = (value or b"").decode("latin-1").strip()
     try:
         wait = float(text) if text.isdigit() else parsedate_to_datetime(text).timestamp() - time.time()
     except (ValueError, OverflowError):
         return None
-    return min(wait, RETRY_AFTER_MAX) if wait > 0 else None
+    return min(wait, longest) if wait > 0 else None
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:

@@ -1,4 +1,4 @@
-"""Downloader middleware of rate limits: a request finds its permits on its way, or goes back."""
+"""Downloader middlewares of rate limits: requests find permits on their way, or go back; sites ask for pauses."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Self
 
 from scrapy import Request
 from scrapy.crawler import Crawler
+from scrapy.http import Response
 
 from scrapy_lease.rates.limiter import Limiter
 
@@ -24,3 +25,17 @@ class RateMiddleware:
     def process_request(self, request: Request) -> Request | Awaitable[Request | None] | None:
         # Not a coroutine function: most requests need not wait.
         return self._limiter.enters(request)
+
+
+class PauseMiddleware:
+    """Innermost but for the guard: an answer that asks for a pause reaches no cache, retry or spider."""
+
+    def __init__(self, limiter: Limiter) -> None:
+        self._limiter = limiter
+
+    @classmethod
+    def from_crawler(cls, crawler: Crawler) -> Self:
+        return cls(Limiter.of(crawler))
+
+    def process_response(self, request: Request, response: Response) -> Response | Request:
+        return self._limiter.answered(request, response)

@@ -66,6 +66,8 @@ class Proxies:
         self._active: dict[Request, Trip] = {}
         self._turn_back: Callable[[Request], None] = lambda request: None
         self._cut: Callable[[Request], None] = lambda request: None
+        #: Called with a request and its answer, by which the site asks for a pause.
+        self.on_limited: Callable[[Request, Response], None] = lambda request, response: None
         #: Returns the ids of proxies whose addresses have no permits left for now; None: rates do not limit addresses.
         self.spent: Callable[[], Set[str]] | None = None
         self.keeper = Keeper(
@@ -109,28 +111,10 @@ class Proxies:
         gate.has_proxy, gate.may_use = self.has_use, self.may_send
         self.keeper.on_room = wake
 
-    def exit_of(self, request: Request) -> str:
-        """Return the address from which *request* goes: its proxy's exit, or id; "": it goes through none."""
+    def use_of(self, request: Request) -> Use | None:
+        """Return the use of a leased proxy through which *request* goes now, None where it goes through none."""
         trip = self._active.get(request)
-        if trip is None or trip.use is None:
-            return ""
-        return trip.use.lease.exit or trip.use.lease.id
-
-    def lease_of(self, request: Request) -> str:
-        """Return the id of the proxy through which *request* goes, "" for none."""
-        trip = self._active.get(request)
-        return "" if trip is None or trip.use is None else trip.use.lease.id
-
-    def fresh_for(self, request: Request, spent: Set[str]) -> bool | None:
-        """Could *request*, which is held ready, have a proxy now that is none of *spent*? True where it goes directly.
-
-        None: there is none, neither here nor in the pool.
-        """
-        need = self.waiting_room.need_of(request)
-        if need is None:
-            return True
-        name, site, coming = need
-        return self._pools[name].has_other(spent, site, coming)
+        return None if trip is None else trip.use
 
     # what the gate asks
 
@@ -190,6 +174,8 @@ class Proxies:
         verdict = UNUSED
         if trip.passed:
             verdict = self._judge.response(request, response, is_scheduled=trip.is_scheduled)
+            if verdict.word == "limited":
+                self.on_limited(request, response)
         sentence = self._end(request, trip, verdict)
         if sentence == "pass":
             return response

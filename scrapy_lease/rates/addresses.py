@@ -39,8 +39,8 @@ class Addresses:
 
     def spend(self, request: Request, until: float) -> None:
         """The address from which *request* was to go has no permits left before clock time *until* (s)."""
-        if lease := self._proxies.lease_of(request):
-            self._spent[lease] = until
+        if (use := self._proxies.use_of(request)) is not None:
+            self._spent[use.lease.id] = until
 
     def may_start(self, request: Request) -> float | None:
         """May *request*, which is held ready, find a proxy whose address has permits left? None: yes.
@@ -48,7 +48,17 @@ class Addresses:
         Else the clock time (s) before which there is none; 0: they are busy.
         """
         spent = self.spent()
-        found = self._proxies.fresh_for(request, spent) if spent else True
+        need = self._proxies.waiting_room.need_of(request) if spent else None
+        if need is None:
+            return None
+        name, site, coming = need
+        found = self._proxies.keeper.pools[name].has_other(spent, site, coming)
         if found is None:
             return min(self._spent.values())
         return None if found else 0.0
+
+
+def exit_of(proxies: Proxies | None, request: Request) -> str:
+    """Return the address from which *request* goes: its proxy's exit, or id; "": it goes through none."""
+    use = proxies.use_of(request) if proxies is not None else None
+    return "" if use is None else use.lease.exit or use.lease.id

@@ -11,7 +11,6 @@ A request that no scheduler gave (media, robots.txt) waits in the middleware, an
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections import Counter as Bag
 from collections.abc import Awaitable, Callable
@@ -20,14 +19,18 @@ from weakref import WeakKeyDictionary
 
 from scrapy import Request
 from scrapy.crawler import Crawler
+from scrapy.http import Response
 
 from scrapy_lease.exceptions import NoPermit
 from scrapy_lease.leases.rates import Counter, RateOptions, Rates
 from scrapy_lease.leases.session import Beat
 from scrapy_lease.outcomes import Tracker
-from scrapy_lease.rates.addresses import Addresses
+from scrapy_lease.rates.addresses import Addresses, exit_of
+from scrapy_lease.rates.blocks import Blocks
 from scrapy_lease.rates.charges import Charge, Charger, Charges
 from scrapy_lease.rates.parking import Parking
+from scrapy_lease.rates.pauses import Pauses
+from scrapy_lease.rates.tally import Tally
 from scrapy_lease.rates.waiters import Waiters
 from scrapy_lease.runtime import Runtime
 from scrapy_lease.store.rate_scripts import RateScripts
@@ -35,8 +38,6 @@ from scrapy_lease.store.rate_scripts import RateScripts
 if TYPE_CHECKING:
     from scrapy_lease.proxies.manager import Proxies
     from scrapy_lease.scheduler.tries import Tries
-
-logger = logging.getLogger(__name__)
 
 #: Seconds between looks at what is parked; looks between those at what takes long.
 LOOK, SELDOM = 0.1, 10
@@ -53,24 +54,26 @@ class Limiter:
         self._tracker = Tracker.of(crawler)
         self._park_after = settings.rate_park_after
         self._media_wait = settings.proxy_wait
+        store = RateScripts(runtime.scripts.channel, runtime.scope.namespace)
+        self._blocks = Blocks(store, longest=settings.rate_retry_after_max, escalate=settings.rate_escalate)
+        self._pauses = Pauses(crawler, settings, self._blocks)
         options = RateOptions(settings.rate_algorithm, settings.rate_pace, settings.rate_shards, settings.timezone)
         self._rates = Rates(
-            options, RateScripts(runtime.scripts.channel, runtime.scope.namespace), runtime.session,
+            options, store, runtime.session,
             demand=self._demand, on_room=self._give_room, is_alone=runtime.gate.is_alone_now,
         )  # fmt: skip
         charger = Charger(
             crawler, settings.rates, self._rates.counter, share=settings.rate_share, node_ip=settings.node_ip
         )
         names = {dimension.name for dimension in settings.rates}
+        self._has_addresses = "ip" in names and bool(settings.pools)
         self._charges = Charges(
             charger, likely_exit=None if settings.pools else "",
-            is_volatile="ua" in names or ("ip" in names and bool(settings.pools)),
+            is_volatile="ua" in names or self._has_addresses,
         )  # fmt: skip
-        #: The dimension for whose sake those wait that have none in sight.
-        self._unseen = ("ip",) if "ip" in names and settings.pools else ()
-        self._count = {name: runtime.stats.of_pool("rate", name) for name in names}
+        self._tally = Tally(runtime.stats, names, ("ip",) if self._has_addresses else ())
         self._waiters = Waiters(self._rates.miss)
-        self._exit_of: Callable[[Request], str] = lambda request: ""
+        self._proxies: Proxies | None = None
         self._addresses: Addresses | None = None
         self._parking: Parking | None = None
         self._wake_engine: Callable[[], None] = lambda: None
@@ -97,22 +100,14 @@ class Limiter:
         :param proxies: through which requests go, attached already.
         """
         if proxies is not None:
-            self._exit_of = proxies.exit_of
-            self._addresses = Addresses(proxies) if "ip" in self._count else None
-        may_start, on_out, on_in = tries.may_start, tries.on_out, tries.on_in
+            self._proxies = proxies
+            self._pauses.attach(proxies)
+            self._addresses = Addresses(proxies) if self._has_addresses else None
+        before = tries.may_start
 
-        def both(request: Request) -> bool:
-            return (may_start is None or may_start(request)) and self.may_start(request)
-
-        def out(request: Request) -> None:
-            on_out(request)
-            self.handed_out(request)
-
-        def back(request: Request) -> None:
-            on_in(request)
-            self.left(request)
-
-        tries.may_start, tries.on_out, tries.on_in = both, out, back
+        tries.may_start = lambda request: (before is None or before(request)) and self.may_start(request)
+        tries.on_out = _both(tries.on_out, self.handed_out)
+        tries.on_in = _both(tries.on_in, self.left)
         self._parking = Parking(tries, self._charges.likely, self._park_after)
         self._wake_engine = wake
 
@@ -121,17 +116,14 @@ class Limiter:
     def may_start(self, request: Request) -> bool:
         """Are permits here for a request that is held ready? True too for one that is not limited, or is refused."""
         charge = self._charges.likely(request)
-        if charge.not_before > time.monotonic():
-            return False
+        if self._pauses.hold(request, charge) or charge.not_before > time.monotonic():
+            return self._denied(charge)
         not_before = None if self._addresses is None else self._addresses.may_start(request)
         if not_before is not None:
             charge.not_before = not_before or charge.not_before
         elif self._rates.may_spend(charge.needs, charge.cost):
             return True
-        charge.has_waited = True
-        if self._parking is not None:
-            self._parking.is_denied = True
-        return False
+        return self._denied(charge)
 
     def handed_out(self, request: Request) -> None:
         """A request that may start goes to the engine."""
@@ -173,17 +165,19 @@ class Limiter:
         charge = self._charges.get(request) or self._settle(request)
         if charge.is_reserved:
             self._release(charge)
+        if self._pauses.hold(request, charge):
+            return self._denied(charge)
         if charge.needs and not self._rates.spend(charge.needs, charge.cost):
-            charge.has_waited = True
-            return False
-        for name in charge.dimensions:
-            self._count[name]("granted", charge.cost)
-            if charge.has_waited:
-                self._count[name]("waited")
-        for name in charge.shadows:
-            self._count[name]("shadow", charge.cost)
+            return self._denied(charge)
+        self._tally.sent(charge)
         charge.has_waited, charge.denials = False, 0
         return True
+
+    def answered(self, request: Request, response: Response) -> Response | Request:
+        """Take in what an answer says of the site's patience; return the request where it goes out again later."""
+        is_scheduled = self._tracker.is_handed_out(request)
+        goes_again = self._pauses.asks(request, response, is_scheduled=is_scheduled) and is_scheduled
+        return request if goes_again else response
 
     async def spend_in_time(self, request: Request) -> None:
         """Spend what a request costs that no scheduler gave; wait for it if need be.
@@ -209,6 +203,7 @@ class Limiter:
             self._task.cancel()
             self._task = None
         self._waiters.let_go()
+        await self._blocks.stop()
         await self._rates.stop()
 
     async def stop(self) -> None:
@@ -221,7 +216,13 @@ class Limiter:
         before = self._charges.get(request)
         if before is not None and before.is_reserved and self._charges.is_volatile:
             self._release(before)
-        return self._charges.settled(request, self._exit_of(request))
+        return self._charges.settled(request, exit_of(self._proxies, request))
+
+    def _denied(self, charge: Charge) -> bool:
+        charge.has_waited = True
+        if self._parking is not None:
+            self._parking.is_denied = True
+        return False
 
     def _reserve(self, charge: Charge) -> None:
         if charge.needs and not charge.is_reserved:
@@ -252,8 +253,12 @@ class Limiter:
 
     async def _wait_long(self, charge: Charge, ends: float) -> bool:
         """Wait until permits are reserved for *charge*, or until clock time *ends* (s), or the crawl closes."""
-        while (left := ends - time.monotonic()) > 0 and not self._runtime.is_leaving():
-            if await self._waiters.wait(charge, min(left, max(LOOK, self._rates.opens_in(charge.needs)))):
+        while (left := ends - (now := time.monotonic())) > 0 and not self._runtime.is_leaving():
+            if charge.not_before <= now and self._rates.may_spend(charge.needs, charge.cost):
+                self._reserve(charge)
+                return True
+            rest = max(LOOK, self._rates.opens_in(charge.needs), charge.not_before - now)
+            if await self._waiters.wait(charge, min(left, rest)):
                 return True
         return False
 
@@ -284,21 +289,23 @@ class Limiter:
         looks = 0
         while True:
             await asyncio.sleep(LOOK)
+            looks += 1
+            if looks % SELDOM == 0:
+                self._blocks.look()
             if self._runtime.is_leaving():
                 # Who waits must not keep the crawl from closing.
                 self._waiters.let_go()
-                continue
-            if self._parking is None:
-                continue
-            is_denied = self._parking.is_denied
-            for charge in self._parking.park():
-                for name in charge.dimensions or self._unseen:
-                    self._count[name]("parked")
-            if self._parking.put_back() or is_denied:
-                self._wake_engine()
-            looks += 1
-            if looks % SELDOM == 0:
-                self._parking.go_on()
+            elif self._parking is not None and self._parking.is_busy:
+                self._tally.parked(self._parking.park())
+                self._give_room()
+
+
+def _both(first: Callable[[Request], None], second: Callable[[Request], None]) -> Callable[[Request], None]:
+    def call(request: Request) -> None:
+        first(request)
+        second(request)
+
+    return call
 
 
 _limiters: WeakKeyDictionary[Crawler, Limiter] = WeakKeyDictionary()

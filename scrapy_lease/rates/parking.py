@@ -41,8 +41,14 @@ class Parking:
     def __repr__(self) -> str:
         return f"<Parking: {self._window.parked} requests>"
 
+    @property
+    def is_busy(self) -> bool:
+        """Does anything wait?"""
+        return self.is_denied or self._window.parked > 0
+
     def park(self) -> list[Charge]:
         """Take those out of the window that will have to wait for long; return what they cost."""
+        self._go_on()
         if not self.is_denied:
             return []
         self.is_denied = False
@@ -84,7 +90,7 @@ class Parking:
             for counter in self._charge_of(first.request).needs if first is not None else ():
                 demand[counter] += number
 
-    def go_on(self) -> None:
+    def _go_on(self) -> None:
         """To wait for permits is no want of progress."""
         now = time.monotonic()
         for found in self._window:

@@ -11,7 +11,7 @@ from scrapy_lease.leases.rates.days import zone_of
 from scrapy_lease.settings.base import Section, setting
 from scrapy_lease.settings.proxy_values import from_json
 from scrapy_lease.settings.rate_rules import checked_limits
-from scrapy_lease.settings.values import Count, Name, Seconds
+from scrapy_lease.settings.values import Count, Name, PositiveSeconds, Seconds
 
 #: Of the documentation's network: a socket that is only connected sends nothing.
 _ANYWHERE = ("192.0.2.1", 9)
@@ -74,6 +74,17 @@ class RateSettings(Section):
     rate_shards: Count = setting(
         1,
         "Counters of each key: for keys that one server of a cluster could not count.",
+        allowed="a whole number from 1",
+    )
+    rate_retry_after_max: PositiveSeconds = setting(
+        900,
+        "Longest pause for which a site that is limited here is left alone when it asks for one (429, `Retry-After`).",
+        allowed="a number above 0",
+        unit="seconds",
+    )
+    rate_escalate: Count = setting(
+        5,
+        "Addresses that a site has to ask for a pause within a minute until nobody sends anything there.",
         allowed="a whole number from 1",
     )
     node_ip: Name = setting(

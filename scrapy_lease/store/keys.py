@@ -61,6 +61,15 @@ class Namespace:
         """HASH: rule -> the limit that an operator set in the place of the configured one."""
         return f"{self.prefix}:rates:limits"
 
+    @property
+    def rate_blocks(self) -> tuple[str, str]:
+        """ZSET of the keys that are blocked; HASH of how often in a row they were: see ``rate_block.lua``."""
+        return f"{self.prefix}:rates:blocks", f"{self.prefix}:rates:strikes"
+
+    def rate_witnesses(self, site: str) -> str:
+        """ZSET of the addresses that a site has asked for a pause."""
+        return f"{self.prefix}:rates:limited:{_plain(site)}"
+
     def rate(self, label: str, shard: int = 0) -> str:
         """HASH of one counter of a rate limit, see ``_rate.lua``; *label* may be long, and is not shown."""
         return f"{self.prefix}:rate:{blake2b(label.encode(), digest_size=12).hexdigest()}:{shard}"

@@ -107,3 +107,24 @@ class RateScripts:
             raise StoreRefused(f"call {n} of the rate limit {counter.name} is older than one already answered")
         until, permits, left, wait, free, limit, waiting, is_grace = rest
         return Granted(int(until), permits, left, wait, free, limit, waiting, bool(is_grace))
+
+    async def block(
+        self, key: str, site: str, address: str, *, wait: int, first: int, longest: int, share: int, escalate: int
+    ) -> tuple[int, int]:
+        """Block *key*, and *site* if enough addresses were asked for a pause: see ``rate_block.lua``; times in ms.
+
+        :returns: ms for which the key is blocked, and the site.
+        """
+        space = self._space
+        ask = {
+            "key": key, "site": site, "address": address, "wait": wait, "first": first, "longest": longest,
+            "share": share, "escalate": escalate,
+        }  # fmt: skip
+        keys = (space.clock, *space.rate_blocks, space.rate_witnesses(site))
+        of_key, of_site = await self.channel.call(Call("rate_block", keys, [pack(ask)]))
+        return of_key, of_site
+
+    async def blocks(self) -> dict[str, float]:
+        """Return what is blocked, each key with the seconds that are left."""
+        reply = await self.channel.call(Call("rate_blocks", (self._space.clock, self._space.rate_blocks[0]), []))
+        return {key.decode(): int(left) / 1000 for key, left in zip(reply[::2], reply[1::2], strict=True)}
