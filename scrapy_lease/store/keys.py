@@ -58,7 +58,7 @@ class Namespace:
 
     @property
     def rate_limits(self) -> str:
-        """HASH: rule -> the limit that an operator set in the place of the configured one."""
+        """HASH: rule and length of a window -> the limit that an operator set in the place of the configured one."""
         return f"{self.prefix}:rates:limits"
 
     @property

@@ -92,7 +92,8 @@ class RateScripts:
         space = self._space
         keys = (space.clock, space.sessions, space.rate(counter.label, counter.shard), space.rate_limits)
         packed = pack({
-            "sid": sid, "n": n, "previous": previous, "name": counter.name, "rule": counter.rule,
+            "sid": sid, "n": n, "previous": previous, "name": counter.name,
+            "rule": limit_field(counter.rule, ask.length),
             "shard": counter.shard, "shards": counter.shards, "limit": ask.limit, "length": ask.length,
             "days": list(ask.days), "sliding": ask.sliding, "pace": int(ask.is_paced), "want": ask.want,
             "back": [number for pair in ask.back for number in pair],
@@ -128,3 +129,8 @@ class RateScripts:
         """Return what is blocked, each key with the seconds that are left."""
         reply = await self.channel.call(Call("rate_blocks", (self._space.clock, self._space.rate_blocks[0]), []))
         return {key.decode(): int(left) / 1000 for key, left in zip(reply[::2], reply[1::2], strict=True)}
+
+
+def limit_field(rule: str, window: int) -> str:
+    """Return the field of the limit that an operator set for a rule and windows of so many ms."""
+    return f"{rule}\0{window}"

@@ -123,11 +123,11 @@ def test_the_strictest_limit_of_the_live_sessions(bed: RateBed) -> None:
 def test_an_operators_limit_takes_the_place_of_the_configured(bed: RateBed) -> None:
     """Lower or higher, for the window under way too."""
     one = bed.session(limit=5)
-    bed.client.hset(bed.space.rate_limits, "api", 2)
+    bed.client.hset(bed.space.rate_limits, "api\0001000", 2)
     assert one.get(9) == 2
-    bed.client.hset(bed.space.rate_limits, "api", 8)
+    bed.client.hset(bed.space.rate_limits, "api\0001000", 8)
     assert one.get(9) == 6
-    bed.client.hdel(bed.space.rate_limits, "api")
+    bed.client.hdel(bed.space.rate_limits, "api\0001000")
     assert one.get(9) == 0
 
 

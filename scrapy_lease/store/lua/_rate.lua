@@ -2,7 +2,7 @@
 --
 -- rate HASH of one counter, which is one limit on one key, or a shard of it: start, finish: the window, in ms of the
 --      server's wall clock; count: permits granted in it, less those that came back; people: {session -> what follows};
---      slot, booked: of a sliding limit, see there; name: for people
+--      slot, booked: of a sliding limit, see there; name, limit, length: for people
 -- A session is {n of its last call, permits granted by that, until when, had in this window, had in the one before, how
 --      many it asked for in vain, when it called last, its limit}.
 local clock, sessions, rate, words = KEYS[1], KEYS[2], KEYS[3], KEYS[4]

@@ -1,5 +1,5 @@
 -- Grants permits of one counter to a session, which may spend them until the slice ends, and takes unspent ones back.
--- KEYS clock sessions rate limits; limits: HASH rule -> a limit that an operator set in the place of the configured one
+-- KEYS clock sessions rate limits; limits: HASH rule, \0, length -> a limit that an operator set in the place of it
 -- ARGV run_id, {sid, n, previous, name, rule, limit, length, days, shard, shards, sliding, pace, want, back, recent}:
 --      days: the days of a time zone, in ms, {} for windows that need none; shard: of the limit, from 0; sliding: slots
 --      after the present one that a slice lasts, 0: a fixed window; back: {until, number, …}: permits that will not be
@@ -55,7 +55,8 @@ if ask.n > me[N] then
   if granted > 0 then count_in(me[UNTIL], granted) end
   room, me[UNMET], me[SEEN], me[LIMIT] = room - granted, ask.want - granted, wall, ask.limit
 end
-redis.call('HSET', rate, 'start', int(start), 'finish', int(finish), 'count', int(count), 'people', cmsgpack.pack(people))
+redis.call('HSET', rate, 'start', int(start), 'finish', int(finish), 'count', int(count), 'people', cmsgpack.pack(people),
+  'limit', int(whole), 'length', int(length))
 if slot then redis.call('HSET', rate, 'slot', int(slot), 'booked', cmsgpack.pack(booked)) end
 -- The boundaries say when a window is over, so no expiry that was lost or is late can prolong one.
 if is_new or redis.call('PTTL', rate) < 0 then

@@ -1,0 +1,65 @@
+"""``scrapy-lease rates``, on a real server whose sessions the tests play."""
+
+from __future__ import annotations
+
+import pytest
+
+from scrapy_lease.leases.rates.words import CounterName
+from tests.helpers.servers import Server
+from tests.integration.cli_tool import Tool
+from tests.lua.rate_bed import DAY, SECOND, RateBed
+from tests.state.pool_wire import run
+
+RULE = "api https://a.b/"
+
+
+@pytest.fixture
+def tool(server: Server) -> Tool:
+    return Tool(server.url, "test")
+
+
+@pytest.fixture
+def bed(server: Server, tool: Tool) -> RateBed:
+    """Counters whose clock is the server's."""
+    bed = RateBed(server)
+    seconds, micros = bed.client.time()
+    bed.wire.now = seconds * 1000 + micros // 1000
+    return bed
+
+
+def test_what_is_spent_is_listed(tool: Tool, bed: RateBed) -> None:
+    """Each limit of which a window is under way, the shards of a key together; pauses too."""
+    names = [CounterName(RULE, f"{RULE} ", "label", shard, 2) for shard in range(2)]
+    for number, name in enumerate(names):
+        bed.session(f"s{number}", 100, DAY, name=name).take(3)
+    run(
+        bed.rates.block(
+            "ip 10.0.0.1 a.b", "site a.b", "10.0.0.1", wait=60 * SECOND, first=1, longest=1, share=0, escalate=5
+        )
+    )
+    listed = tool("rates", "list", "--json").json
+    assert [(row["spent"], row["limit"], row["window"]) for row in listed["limits"]] == [(6, 100, 86400)]
+    assert 0 < listed["limits"][0]["left"] <= 86400
+    assert [row["key"] for row in listed["pauses"]] == ["ip 10.0.0.1 a.b"]
+    shown = tool("rates", "list").stdout
+    assert RULE in shown
+    assert "paused: ip 10.0.0.1 a.b" in shown
+
+
+def test_a_limit_is_set_and_undone(tool: Tool, bed: RateBed) -> None:
+    """It holds at once for windows of its length; undone, what is configured holds, and nothing is left to undo."""
+    taker = bed.session("s", 100, DAY, name=CounterName(RULE, RULE, "label"))
+    assert tool("rates", "set", RULE, "5/day").status == 0
+    assert tool("rates", "set", RULE, "1/second").status == 0
+    assert [row["limit"] for row in tool("rates", "list", "--json").json["set"]] == [5, 1]
+    assert taker.get(50) == 5
+    assert tool("rates", "set", RULE, "configured", "--json").json["changed"] == 2
+    assert taker.get(50) == 50
+    assert tool("rates", "set", RULE, "configured").status == 1
+
+
+def test_what_is_no_limit_is_wrong_usage(tool: Tool, bed: RateBed) -> None:
+    """Exit status 2, and it says what is allowed."""
+    ended = tool("rates", "set", RULE, "5/fortnight")
+    assert ended.status == 2
+    assert "units are" in ended.stderr
