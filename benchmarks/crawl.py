@@ -60,6 +60,8 @@ COLUMNS = (
     Column("scrapy-lease", 20, 0.95),
     Column("scrapy-lease local", 0, 0.97),
     Column("scrapy-lease local", 2, 0.97),
+    Column("scrapy-lease rates", 0, 0.98),
+    Column("scrapy-lease rates", 2, 0.98),
     Column("fixed proxies", 0),
     Column("scrapy-rotating-proxies", 0, base="fixed proxies"),
     Column("scrapy-lease proxies", 0, 0.98, base="fixed proxies"),

@@ -62,6 +62,9 @@ def settings_of(system: str, redis_url: str, proxies: Sequence[str]) -> dict[str
         return lease
     if system == "scrapy-lease proxies":
         return lease | {"LEASE_PROXIES": list(proxies)}
+    if system == "scrapy-lease rates":
+        # Three dimensions, none of which is reached.
+        return lease | {"LEASE_RATE_LIMITS": dict.fromkeys(("ip", "ua", "api"), "10000/second")}
     if system == "scrapy-lease local":
         return lease | {"LEASE_QUEUE": "local"}
     return {}

@@ -159,6 +159,11 @@ def timeline(hits: Sequence[Hit], columns: int) -> tuple[dict[str, list[int]], f
     return dict(counts), length
 
 
+def worst_window(hits: Iterable[Hit], seconds: float = 1.0) -> int:
+    """The most hits that came in within one window of the wall clock, as rate limits count them."""
+    return max(Counter(int(hit.epoch // seconds) for hit in hits).values(), default=0)
+
+
 def max_concurrency(hits: Iterable[Hit], who: Who = "client") -> dict[str, int]:
     """The most hits that were open at the same time, for each client address, asked-for host, or node."""
     steps: list[tuple[float, int, str]] = []

@@ -41,6 +41,12 @@ REQUESTS_AT_ONCE = 8
 LOCAL_PROXIES = 12 if sys.platform == "linux" else 0
 """Elsewhere a host has one loopback address until others are configured, and each proxy needs its own."""
 
+LIMIT = 40
+"""Requests a second: a little less than the crawl would make."""
+
+LATE = 0.05
+"""The part of a limit that may come in a moment late, in the next window: the way to the shop takes time."""
+
 SERVER = "server"
 PROXIES = "proxies.txt"
 
@@ -55,13 +61,15 @@ class Demo:
         self.database = f"sqlite:///{folder / 'shop.db'}"
         self.reader = example.hits.HitReader(folder / "hits.jsonl")
         self.exits: Sequence[str] = ()
+        self.limit = 0
         self.nodes: list[Node] = []
         self.kill: Any = None
         self.hits: list[Any] = []
         self.seconds = 0.0
 
-    def start(self, nodes: int, proxies: int, running: ExitStack) -> None:
+    def start(self, nodes: int, proxies: int, limit: int, running: ExitStack) -> None:
         """Starts the shop, the proxies and the nodes; leaving ``running`` ends each, and the nodes' server last."""
+        self.limit = limit
         running.callback(embedded.stop, self.folder / SERVER)
         at_once = nodes * REQUESTS_AT_ONCE
         latency = min(0.5, max(0.02, CRAWL_SECONDS * min(at_once, proxies or at_once) / self.items))
@@ -96,6 +104,8 @@ class Demo:
         }
         if self.exits:
             settings["LEASE_PROXIES"] = str(self.folder / PROXIES)
+        if self.limit:
+            settings["LEASE_RATE_LIMITS"] = json.dumps({"domain": f"{self.limit}/second"})
         spider = "s05_proxies" if self.exits else "s01_catalog"
         options = [option for pair in settings.items() for option in ("-s", "=".join(pair))]
         arguments = ["scrapy", "crawl", spider, "-a", f"base={url}", *options]
@@ -135,6 +145,15 @@ class Demo:
         expected = {f"/product/{number}" for number in range(1, self.items + 1)}
         return self.example.hits.Verdict.of(self.hits, expected, stored, self.kill)
 
+    def worst_window(self) -> int:
+        """The most requests that came in within one second, by the shop's log."""
+        worst: int = self.example.hits.worst_window(self.hits)
+        return worst
+
+    def keeps_limit(self) -> bool:
+        """Did no second see more than the limit, but for what came late?"""
+        return not self.limit or self.worst_window() <= self.limit * (1 + LATE)
+
     def addresses(self) -> Any:
         """How the addresses of the proxies were used, by the shop's log: an ``example.addresses.Addresses``."""
         return self.example.addresses.Addresses.of(self.hits, self.exits)
@@ -170,15 +189,20 @@ def sigterm_as_interrupt() -> Iterator[None]:
     "--proxies", default=LOCAL_PROXIES, show_default="12 on Linux", type=click.IntRange(0),
     help="Local proxies, each with an address of its own; 0: none, and each crawl fetches by itself.",
 )  # fmt: skip
+@click.option(
+    "--limit", default=LIMIT, show_default=True, type=click.IntRange(0), help="Requests a second, of all nodes; 0: any."
+)
 @click.option("--kill/--no-kill", default=True, show_default=True, help="Kill a node half way (SIGKILL).")
 @click.option("--keep", is_flag=True, help="Keep the logs and the database, and say where they are.")
 @json_option
 @click.option("--timeout", type=click.FloatRange(1), help="Seconds; default: 60, and more for many items.")
-def command(items: int, nodes: int, proxies: int, kill: bool, keep: bool, as_json: bool, timeout: float | None) -> None:
+def command(
+    items: int, nodes: int, proxies: int, limit: int, kill: bool, keep: bool, as_json: bool, timeout: float | None
+) -> None:
     """Crawl a local shop with several nodes through leased proxies, kill a node, and count what became of each product.
 
     Exit status 0: nothing was lost, only what the killed node had in flight was fetched twice, no proxy carried two
-    requests at once, and none went past the proxies.
+    requests at once, none went past the proxies, and no second saw more requests than the limit.
     """
     if kill and nodes < 2:
         raise click.UsageError("--kill needs --nodes 2 or more: somebody has to take over; or use --no-kill")
@@ -186,13 +210,13 @@ def command(items: int, nodes: int, proxies: int, kill: bool, keep: bool, as_jso
     with sigterm_as_interrupt(), folder_for(keep, console) as folder, ExitStack() as running:
         demo = Demo(Example(), folder, items)
         picture = Picture(demo, console)
-        demo.start(nodes, proxies, running)
+        demo.start(nodes, proxies, limit, running)
         with Live(picture(), console=console, auto_refresh=False, transient=True) as live:
             demo.watch(kill, timeout or max(60.0, items / 10), lambda: live.update(picture(), refresh=True))
         running.close()
         verdict = demo.verdict()
         is_right = verdict.is_right and bool(demo.kill) == kill and not any(n.has_failed for n in demo.nodes)
-        is_right = is_right and (not proxies or demo.addresses().is_right)
+        is_right = is_right and (not proxies or demo.addresses().is_right) and demo.keeps_limit()
         console.print(picture(), "", verdict_table(demo, verdict))
         if as_json:
             click.echo(json.dumps({"ok": is_right, **verdict_fields(demo, verdict)}))

@@ -70,6 +70,8 @@ def verdict_table(demo: Demo, verdict: Any) -> Table:
         table.add_row("IPs used", str(len(addresses.used)), f"of {len(demo.exits)} proxies; requests: {at_most}")
         table.add_row("IPs shared", mark(len(addresses.shared)), "requests of two nodes in flight at once")
         table.add_row("direct", mark(addresses.direct), "requests that went past the proxies")
+    if demo.limit:
+        table.add_row("worst second", str(demo.worst_window()), f"requests; the limit is {demo.limit}")
     return table
 
 
@@ -99,6 +101,8 @@ def verdict_fields(demo: Demo, verdict: Any) -> dict[str, Any]:
         "fetched_twice": len(verdict.twice),
         "fetched_twice_in_flight": len(verdict.excused),
         **(_address_fields(demo) if demo.exits else {}),
+        "worst_window": demo.worst_window(),
+        "limit": demo.limit,
         "killed": demo.kill.node if demo.kill else None,
         "seconds": round(demo.seconds, 1),
         "folder": str(demo.folder),

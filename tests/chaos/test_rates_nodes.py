@@ -140,3 +140,14 @@ def test_a_server_that_is_restarted_forgets_no_permit(fleet: Callable[..., Fleet
     end(nodes)
     assert worst(shop) <= 20 + LATE
     assert worst(shop, 6.0) <= 120 + LATE
+
+
+def test_the_example_keeps_to_what_the_api_allows(fleet: Callable[..., Fleet], own_server: Server) -> None:
+    """Three nodes of `s06_api`: 60 pages of the API at 20 a second, each once, and all their products are stored."""
+    shop = fleet(own_server.url, products=600)
+    nodes = [shop.crawl(f"n{number}", "s06_api", pages="60") for number in range(3)]
+    shop.wait(nodes)
+    hits = shop.hits("/api")
+    assert Counter(Counter(hit.path for hit in hits).values()) == {1: 60}
+    assert max(Counter(int(hit.epoch) for hit in hits).values()) <= 20 + LATE
+    assert len(set(shop.stored())) == 600

@@ -81,6 +81,7 @@ def test_a_killed_node_is_taken_over(tmp_path: Path) -> None:
     assert verdict["fetched_twice"] == verdict["fetched_twice_in_flight"]
     assert (verdict["ips_shared"], verdict["most_at_once_on_an_ip"], verdict["direct"]) == (0, 1, 0)
     assert 2 <= verdict["ips_used"] <= verdict["proxies"] == 12
+    assert 0 < verdict["worst_window"] <= verdict["limit"] * 1.05
     exits = {node["node"]: node["exit_status"] for node in verdict["nodes"]}
     assert exits == {name: -signal.SIGKILL if name == verdict["killed"] else 0 for name in exits}
     assert sum(node["hits"] > 0 for node in verdict["nodes"]) >= 2
