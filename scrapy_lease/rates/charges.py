@@ -10,7 +10,7 @@ from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.utils.httpobj import urlparse_cached
 
-from scrapy_lease.leases.rates import Counter, Limit
+from scrapy_lease.leases.rates import Counter, Limit, Rates
 from scrapy_lease.meta import RequestRefused, digest_of, is_enforced
 from scrapy_lease.payload.wire import shown_url
 from scrapy_lease.settings.rate_rules import Dimension
@@ -55,6 +55,18 @@ class Charge:
 
     def __repr__(self) -> str:
         return f"<Charge {self.cost} of {list(self.needs)}>"
+
+    def reserve(self, rates: Rates) -> None:
+        """Leave its permits to it, which is on its way."""
+        if self.needs and not self.is_reserved:
+            rates.reserve(self.needs, self.cost)
+            self.is_reserved = True
+
+    def release(self, rates: Rates) -> None:
+        """It does not count on its reservation any more, if it has one."""
+        if self.is_reserved:
+            rates.release(self.needs, self.cost)
+            self.is_reserved = False
 
 
 class Charger:

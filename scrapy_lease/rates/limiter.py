@@ -127,13 +127,12 @@ class Limiter:
 
     def handed_out(self, request: Request) -> None:
         """A request that may start goes to the engine."""
-        self._reserve(self._charges.likely(request))
+        self._charges.likely(request).reserve(self._rates)
 
     def left(self, request: Request) -> None:
         """The way of a request through the downloader has ended: what it reserved and did not spend is others'."""
-        charge = self._charges.get(request)
-        if charge is not None and charge.is_reserved:
-            self._release(charge)
+        if (charge := self._charges.get(request)) is not None:
+            charge.release(self._rates)
 
     # what the middleware and the gate see
 
@@ -152,7 +151,7 @@ class Limiter:
         if charge.is_reserved or not charge.needs:
             return None
         if self._rates.may_spend(charge.needs, charge.cost):
-            self._reserve(charge)
+            charge.reserve(self._rates)
             return None
         charge.has_waited = True
         return self._wait(request, charge, is_scheduled)
@@ -163,8 +162,7 @@ class Limiter:
         :raises RequestRefused: its meta asks for what cannot be.
         """
         charge = self._charges.get(request) or self._settle(request)
-        if charge.is_reserved:
-            self._release(charge)
+        charge.release(self._rates)
         if self._pauses.hold(request, charge):
             return self._denied(charge)
         if charge.needs and not self._rates.spend(charge.needs, charge.cost):
@@ -214,8 +212,8 @@ class Limiter:
     def _settle(self, request: Request) -> Charge:
         """Find out what a request costs that has its headers and its proxy."""
         before = self._charges.get(request)
-        if before is not None and before.is_reserved and self._charges.is_volatile:
-            self._release(before)
+        if before is not None and self._charges.is_volatile:
+            before.release(self._rates)
         return self._charges.settled(request, exit_of(self._proxies, request))
 
     def _denied(self, charge: Charge) -> bool:
@@ -223,15 +221,6 @@ class Limiter:
         if self._parking is not None:
             self._parking.is_denied = True
         return False
-
-    def _reserve(self, charge: Charge) -> None:
-        if charge.needs and not charge.is_reserved:
-            self._rates.reserve(charge.needs, charge.cost)
-            charge.is_reserved = True
-
-    def _release(self, charge: Charge) -> None:
-        self._rates.release(charge.needs, charge.cost)
-        charge.is_reserved = False
 
     async def _wait(self, request: Request, charge: Charge, is_scheduled: bool) -> Request | None:
         if not is_scheduled:
@@ -255,7 +244,7 @@ class Limiter:
         """Wait until permits are reserved for *charge*, or until clock time *ends* (s), or the crawl closes."""
         while (left := ends - (now := time.monotonic())) > 0 and not self._runtime.is_leaving():
             if charge.not_before <= now and self._rates.may_spend(charge.needs, charge.cost):
-                self._reserve(charge)
+                charge.reserve(self._rates)
                 return True
             rest = max(LOOK, self._rates.opens_in(charge.needs), charge.not_before - now)
             if await self._waiters.wait(charge, min(left, rest)):
@@ -266,7 +255,7 @@ class Limiter:
         """Permits have come: first for those that wait in the middleware, in their order."""
         for charge in self._waiters:
             if self._rates.may_spend(charge.needs, charge.cost):
-                self._reserve(charge)
+                charge.reserve(self._rates)
                 self._waiters.wake(charge)
             elif self._rates.opens_in(charge.needs) > self._park_after:
                 # In vain, as is known now; media wait on in their own time.
@@ -280,9 +269,7 @@ class Limiter:
         demand: Bag[Counter] = Bag()
         if self._parking is not None:
             self._parking.demand(demand)
-        for charge in self._waiters:
-            for counter in charge.needs:
-                demand[counter] += charge.cost
+        self._waiters.demand(demand)
         return demand
 
     async def _look(self) -> None:

@@ -25,7 +25,7 @@ SHORT = 2000
 #: Parts of a sliding window; see ``_sliding.lua``.
 SLOTS = 40
 #: Seconds between looks whether others have given back: at least, at most.
-SOONEST, LATEST = 0.02, 30.0
+SOONEST, LATEST = 0.02, 5.0
 #: Seconds before a new server is asked again.
 GRACE = 0.25
 
