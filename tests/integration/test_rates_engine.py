@@ -149,3 +149,46 @@ def test_a_lost_session_keeps_what_it_had(server: Server) -> None:
 
     assert run(server.url, 1, work, (30, HOUR)) == 30
     assert counted(server) == 30
+
+
+def test_scripts_that_were_flushed_are_loaded_again(server: Server) -> None:
+    """SCRIPT FLUSH in the middle: nothing is charged twice, and nothing stops."""
+
+    async def work(one: Process) -> int:
+        spent = await one.spend(0.5, 10)
+        server.client().script_flush()
+        return spent + await one.spend(1.0)
+
+    assert run(server.url, 1, work, (40, HOUR)) == 40
+    assert counted(server) == 40
+
+
+def test_a_host_whose_clock_is_days_off_counts_in_the_servers_day(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is told the server's clock, and sends other midnights; both hosts share one window."""
+    true = time.time
+
+    async def work(one: Process, two: Process) -> int:
+        spent = await one.spend(1.0)
+        monkeypatch.setattr(time, "time", lambda: true() + 10 * 86400)
+        return spent + await two.spend(1.0)
+
+    assert run(server.url, 2, work, (30, 86_400_000), timezone="Pacific/Auckland") == 30
+
+
+def test_few_calls_carry_many_permits(server: Server) -> None:
+    """At some hundred permits a second less than a call for each ten."""
+
+    async def work(one: Process) -> float:
+        before = one.channel.stats.roundtrips
+        spent = 0
+        ends = time.monotonic() + 2
+        while time.monotonic() < ends:
+            one.wanted = 16
+            spent += one.rates.may_spend((one.counter,), 1) and one.rates.spend((one.counter,), 1)
+            await asyncio.sleep(0.003)
+        assert spent > 200
+        return (one.channel.stats.roundtrips - before) / spent
+
+    assert run(server.url, 1, work, (10_000, 1000)) < 0.1

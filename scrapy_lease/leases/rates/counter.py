@@ -7,6 +7,7 @@ over sessions, so that the store can tell what it has forgotten.
 from __future__ import annotations
 
 import math
+import random
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -26,6 +27,8 @@ SHORT = 2000
 SLOTS = 40
 #: Seconds between looks whether others have given back: at least, at most.
 SOONEST, LATEST = 0.02, 5.0
+#: Most seconds, and at most a hundredth of the window, by which not all ask at once when one begins.
+JITTER = 0.02
 #: Seconds before a new server is asked again.
 GRACE = 0.25
 
@@ -177,9 +180,12 @@ class Counter:
     @property
     def is_idle(self) -> bool:
         """Is nothing here, on its way, or expected?"""
-        return not self.reserved and not self.wanted and not any(
-            lane.is_busy or lane.unanswered is not None for lane in self.lanes
-        ) and not self.purse.permits  # fmt: skip
+        return not (self.reserved or self.wanted or self.is_calling or self.purse.permits)
+
+    @property
+    def is_calling(self) -> bool:
+        """Is a call under way, or to be repeated?"""
+        return any(lane.is_busy or lane.unanswered is not None or lane.must_tell for lane in self.lanes)
 
     # what was told
 
@@ -204,7 +210,8 @@ class Counter:
         elif granted.free > 0:
             lane.next_try = now + min(1.0, max(SOONEST, left / 8))
         else:
-            lane.full_until = asked + granted.wait / 1000 + 0.001
+            jitter = random.uniform(0.001, max(0.001, min(JITTER, self.limit.window / 100_000)))
+            lane.full_until = asked + granted.wait / 1000 + jitter
             lane.next_try = min(lane.full_until, now + min(LATEST, max(1.0, self.limit.window / 10_000)))
 
     def failed(self, shard: int, wait: float) -> None:

@@ -57,6 +57,9 @@ class Rates:
         self._is_alone = is_alone
         self._clock = clock
         self._counters: dict[str, Counter] = {}
+        #: Those that may have to ask for something: of some thousand keys few do.
+        self._active: dict[Counter, None] = {}
+        self._wanted: set[Counter] = set()
         self._numbers = itertools.count(1)
         self._home = random.randrange(1 << 16)
         #: ms by which the server's clock is ahead of this host's, as far as days are concerned.
@@ -114,6 +117,7 @@ class Rates:
         for counter in needs:
             counter.spend(cost)
             if counter.is_low:
+                self._active[counter] = None
                 self._wake.set()
         return True
 
@@ -140,6 +144,7 @@ class Rates:
         for counter in self._counters.values():
             for lane in counter.lanes:
                 lane.must_tell = bool(lane.recent)
+            self._active[counter] = None
         self._wake.set()
 
     async def stop(self) -> None:
@@ -182,19 +187,26 @@ class Rates:
             for counter in self._counters.values():
                 counter.purse.take_out(counter.purse.permits, -1)
         wait = STEP
-        for counter in list(self._counters.values()):
+        for counter in list(self._active):
             shard = counter.due()
             if shard is not None:
                 self._call(counter, shard, counter.ask(shard, self._days(counter)))
-            wait = min(wait, counter.due_in())
+            due_in = counter.due_in()
+            wait = min(wait, due_in)
+            if not counter.is_calling and due_in == float("inf"):
+                del self._active[counter]
         if self._clock() - self._tidied > TIDY:
             self._tidy()
         return wait
 
     def _note_demand(self) -> None:
         demand = self._demand()
-        for counter in self._counters.values():
-            counter.wanted = demand.get(counter, 0)
+        for counter in self._wanted - demand.keys():
+            counter.wanted = 0
+        for counter, permits in demand.items():
+            counter.wanted = permits
+        self._wanted = set(demand)
+        self._active.update(dict.fromkeys(demand))
 
     def _tidy(self) -> None:
         """Give back what lies idle, forget counters that nobody uses."""
@@ -212,6 +224,7 @@ class Rates:
                 self._call(counter, shard, ask)
 
     def _call(self, counter: Counter, shard: int, ask: RateAsk) -> None:
+        self._active[counter] = None
         task = asyncio.ensure_future(self._exchange(counter, shard, ask))
         self._calls.add(task)
         task.add_done_callback(self._calls.discard)
