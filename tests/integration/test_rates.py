@@ -258,3 +258,21 @@ def counted(server: Server) -> set[int]:
     """What the counters of the store have counted in their windows."""
     client = server.client()
     return {int(client.hget(key, "count")) for key in client.scan_iter("*:rate:*")}
+
+
+def test_what_waits_goes_in_its_order(fleet: Callable[..., Fleet]) -> None:
+    """Those that were parked too: none overtakes more than the downloader takes at once; the urgent go first."""
+    shop = fleet(products=30)
+    node = crawl(shop, "n0", """
+        class Ordered(ShopSpider):
+            async def start(self):
+                for number in range(1, 31):
+                    yield self.page(f"/product/{number}", priority=5 if number > 25 else 0)
+        """, settings={**limits(api="4/second"), "CONCURRENT_REQUESTS_PER_DOMAIN": 4, "LEASE_WINDOW": 40})  # fmt: skip
+    shop.wait([node])
+    numbers = [int(hit.path.rpartition("/")[2]) for hit in shop.hits("/product/")]
+    plain = [number for number in numbers if number <= 25]
+    assert all(abs(number - place) <= 4 for place, number in enumerate(plain, 1))
+    # What was handed out before they were there is not called back.
+    assert {26, 27, 28, 29, 30} <= set(numbers[:17])
+    assert rates(node, "api")["parked"] > 0

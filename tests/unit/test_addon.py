@@ -14,7 +14,7 @@ from scrapy.core.scheduler import Scheduler
 from scrapy.crawler import Crawler
 from scrapy.settings import Settings
 
-from scrapy_lease.addon import COMPONENTS, PROXIES, SCHEDULERS, gate_handlers, has_foreign_scheduler
+from scrapy_lease.addon import COMPONENTS, PROXIES, RATES, SCHEDULERS, gate_handlers, has_foreign_scheduler
 from scrapy_lease.addon import GUARD as GUARDED
 from scrapy_lease.exceptions import SettingsError
 from scrapy_lease.scheduler import LeaseScheduler
@@ -123,6 +123,38 @@ def test_a_command_that_leases_no_proxies_says_so(caplog: pytest.LogCaptureFixtu
     assert [record.getMessage() for record in caplog.records] == [
         "This command leases no proxies: what it fetches goes directly to the site"
     ]
+
+
+def limited(settings: Settings) -> dict[str, int]:
+    """The middlewares of rate limits that are in their places."""
+    paths = RATES["DOWNLOADER_MIDDLEWARES"]
+    return {path: order for path, order in settings.getdict("DOWNLOADER_MIDDLEWARES").items() if path in paths}
+
+
+def test_rate_limits_are_put_in_their_places_where_there_are_any() -> None:
+    """Two middlewares more, at their numbers; without limits, or with limits off, none."""
+    some = {"LEASE_RATE_LIMITS": {"api": "5/second"}}
+    assert limited(loaded(**some)) == RATES["DOWNLOADER_MIDDLEWARES"]
+    assert limited(loaded()) == limited(loaded(**some, LEASE_RATE_ENABLED=False)) == {}
+    assert limited(loaded(**some, LEASE_ENABLED=False)) == {}
+
+
+@pytest.mark.parametrize(
+    ("more", "warning"),
+    [
+        (
+            {"LEASE_ITEMS_ENABLED": False},
+            "LEASE_ITEMS_ENABLED is False: this crawl keeps rate limits and leases no items",
+        ),
+        ({"LEASE_RATE_ENABLED": False}, "LEASE_RATE_ENABLED is False: no rate limit is kept"),
+        ({"spider_class": None}, "This command keeps no rate limits: what it fetches is counted nowhere"),
+    ],
+)
+def test_what_is_off_of_rate_limits_is_told(caplog: pytest.LogCaptureFixture, more: Any, warning: str) -> None:
+    """Items off, limits off, a command that takes no leases: one warning each."""
+    loaded(LEASE_RATE_LIMITS={"api": "5/second"}, **more)
+    (told,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert told.endswith(warning)
 
 
 def test_shell_takes_no_leases() -> None:
