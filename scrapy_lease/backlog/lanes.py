@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
+
 from scrapy_lease.leases.items import Hold, Settled
 from scrapy_lease.store.messages import Claim, Entry, Grant, Standing
 
 
-@dataclass(frozen=True, slots=True)
-class Outgoing:
+class Outgoing(msgspec.Struct, frozen=True):
     """A request on its way into the backlog; *parent*: the hold whose response led to it."""
 
     entry: Entry

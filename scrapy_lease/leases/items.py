@@ -28,6 +28,8 @@ from enum import IntEnum
 from itertools import islice
 from typing import Any
 
+import msgspec
+
 
 class Verdict(IntEnum):
     """What became of one request of an item; the greatest counts."""
@@ -121,8 +123,7 @@ class Patience:
         return float(min(longest, first * 2.0 ** (failures - 1))) * random.uniform(0.75, 1.25)
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(msgspec.Struct, frozen=True):
     """A hold on its way out, with the verb and arguments for the store."""
 
     hold: Hold

@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import re
 import traceback
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+import msgspec
 from scrapy import Request
 from scrapy.exceptions import IgnoreRequest, NotSupported
 from scrapy.http import Response
@@ -31,8 +31,7 @@ class Kind(StrEnum):
     CONTINUES = "continues"
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """What became of one handed-out request.
 
     `reason` is one word:

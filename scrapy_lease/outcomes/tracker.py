@@ -27,7 +27,6 @@ import asyncio
 import itertools
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
@@ -272,7 +271,9 @@ class Tracker:
     def _scrape_ended(self, number: int, task: asyncio.Task[Any]) -> None:
         if (entry := self._entries.get(number)) is not None:
             outcome = decisions.scrape_outcome(entry, task, self._retry_codes, self.done_when)
-            self._tell(number, replace(outcome, items=entry.items) if entry.items else outcome)
+            if entry.items:
+                outcome = Outcome(outcome.kind, outcome.reason, outcome.trace, entry.items)
+            self._tell(number, outcome)
 
     def _tell(self, number: int, outcome: Outcome) -> None:
         request = self._entries.pop(number).request

@@ -11,9 +11,9 @@ import secrets
 import time
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
 
+import msgspec
 from scrapy import Request
 
 from scrapy_lease.backlog.lanes import Outgoing
@@ -53,8 +53,7 @@ class Owner(Protocol):
         """*request* stays with this node: it continues *parent*, or cannot be stored."""
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(msgspec.Struct, frozen=True, gc=False):
     """What a request is in the backlog: its digest, whether and how long its mark counts."""
 
     digest: bytes

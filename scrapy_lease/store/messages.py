@@ -1,10 +1,15 @@
-"""What the scripts of :mod:`scrapy_lease.store.scripts` take and return."""
+"""What the scripts of :mod:`scrapy_lease.store.scripts` take and return.
+
+What is made once for each item is a struct, which takes a tenth of the time of a frozen dataclass.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
+
+import msgspec
 
 from scrapy_lease.exceptions import GenerationChanged, SessionLost, StoreRefused
 
@@ -50,8 +55,7 @@ class Beat:
     reported: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """A request on its way into the backlog.
 
     :param mark: ``auto``: an item; ``run``: done counts for this run only; ``none``: not an item, never marked.
@@ -66,8 +70,7 @@ class Entry:
     ttl: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
+class Grant(msgspec.Struct, frozen=True, gc=False):
     """An item leased to this session."""
 
     digest: bytes
@@ -120,8 +123,7 @@ class Standing:
     expired: str
 
 
-@dataclass(frozen=True, slots=True)
-class Settlement:
+class Settlement(msgspec.Struct, frozen=True):
     """What became of a leased item: *verb* and its arguments as ``settle.lua`` lists them.
 
     ``done`` takes ``keep``, ``run`` or ``none`` as its mark, or ``leads`` (and whether it is kept) for a page that led

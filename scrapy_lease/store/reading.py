@@ -25,8 +25,7 @@ _PLACE = 27
 _unpack = msgspec.msgpack.Decoder(list[Any]).decode
 
 
-@dataclass(frozen=True, slots=True)
-class ItemRecord:
+class ItemRecord(msgspec.Struct, frozen=True, gc=False):
     """An item that is not over.
 
     :param state: ``pending``, ``delayed`` or ``leased``.
