@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
+from example.hits import ABORTED
 from tests.chaos.test_store import TTL, Outage, outage
 from tests.helpers.fleet import Fleet, Node, until
 from tests.helpers.relay import Relay
@@ -215,7 +216,10 @@ def test_a_short_absence_is_waited_for(fleet: Callable[..., Fleet], own_server: 
 
 @pytest.mark.slow
 def test_a_node_that_was_frozen_knows_better(fleet: Callable[..., Fleet], own_server: Server) -> None:
-    """A process that wakes after 3 x TTL has heard nothing for long, but the store was not away: it sends nothing."""
+    """A process that wakes after 3 x TTL has heard nothing for long, but the store was not away: it sends nothing.
+
+    What had passed the gate when it froze, and was not at the socket yet, goes out as it wakes, and is cut off at once.
+    """
     shop = fleet(url=own_server.url, products=200, latency=0.3)
     # Whoever reads a list first has most of what it leads to: the other comes when the sleeper has enough.
     (sleeper,) = start(shop, "sleeper")
@@ -230,4 +234,5 @@ def test_a_node_that_was_frozen_knows_better(fleet: Callable[..., Fleet], own_se
     assert not shop.verdict().lost
     for path in shop.verdict().twice:
         first, second = (hit for hit in shop.hits(path) if hit.path == path)
-        assert (first.node, second.node) == ("sleeper", "other"), f"{path}: {first}, {second}"
+        was_cut_off = second.node == "sleeper" and second.status == ABORTED
+        assert was_cut_off or (first.node, second.node) == ("sleeper", "other"), f"{path}: {first}, {second}"
