@@ -85,8 +85,9 @@ def test_three_nodes_share_a_limit_and_use_it_up(
     nodes = start(shop, [relays(delay) for delay in (0.0, 0.005, 0.05)], {"api": f"{LIMIT}/second"})
     shop.wait_for_hits(LIMIT * SECONDS, timeout=60)
     end(nodes)
-    assert worst(shop) <= LIMIT + LATE
     whole = list(windows(shop).values())[2:-1]
+    # While start() is read, what was paid for may leave late.
+    assert max(sum(each.values()) for each in whole) <= LIMIT + LATE
     if not is_long():
         # On a machine with other work a node stands still now and then.
         whole = sorted(whole, key=lambda each: sum(each.values()))[len(whole) // 3 :]
