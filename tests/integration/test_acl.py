@@ -86,7 +86,7 @@ def test_a_crawl_through_proxies_with_just_these_rights(
     shop = fleet(url=url_of(guarded), products=60, latency=0.15)
     with LocalProxies(4, folder=tmp_path) as proxies:
         proxies.tell(1, "ban")
-        settings = {"LEASE_PROXIES": proxies.file}
+        settings = {"LEASE_PROXIES": proxies.file, "LEASE_RATE_LIMITS": '{"ip": "50/second", "domain": "9000/day"}'}
         nodes = [shop.crawl(name, "s05_proxies", settings=settings) for name in ("a", "b")]
         shop.wait_for_hits(10)
         guarded.restart()
@@ -116,6 +116,7 @@ def test_the_command_line_with_just_these_rights(
     (tmp_path / "backlog").write_text(exported.stdout)
     for command in (
         ("status", "--why"),
+        ("rates", "set", "ip", "5/second"), ("rates", "list"), ("rates", "set", "ip", "configured"),
         ("pause", "shop"), ("resume", "shop"), ("drain", "node"), ("undrain", "node"),
         ("queue", "clear", "--yes"),
         ("queue", "import", "backlog"),
