@@ -40,10 +40,13 @@ class Blocks:
     def __repr__(self) -> str:
         return f"<Blocks: {sorted(self._until)}>"
 
+    @property
+    def has_any(self) -> bool:
+        """Is anything blocked, as far as is known here?"""
+        return bool(self._until)
+
     def until(self, site: str, address: str) -> float:
         """Return the clock time (s) before which nothing may be sent to *site* from *address*; 0: now."""
-        if not self._until:
-            return 0.0
         return max(self._until.get(_of_site(site), 0.0), self._until.get(_of_address(address, site), 0.0))
 
     def limited(self, site: str, address: str, seconds: float | None) -> None:

@@ -80,15 +80,16 @@ class Parking:
         return has_any
 
     def demand(self, demand: Bag[Counter]) -> None:
-        """Add the permits that requests held ready, or parked, want."""
-        for found in self._window.in_order():
-            charge = self._charge_of(found.request)
-            for counter in charge.needs:
-                demand[counter] += charge.cost
+        """Add the permits that requests held ready, or parked, want; not of those that may not be sent yet anyway."""
+        now = time.monotonic()
+        rows = [(self._charge_of(found.request), 1) for found in self._window.in_order()]
         for group, number in self._window.groups().items():
             first = self._window.first_of(group)
-            for counter in self._charge_of(first.request).needs if first is not None else ():
-                demand[counter] += number
+            if first is not None:
+                rows.append((self._charge_of(first.request), number))
+        for charge, number in rows:
+            for counter in charge.needs if charge.not_before <= now else ():
+                demand[counter] += charge.cost * number
 
     def _go_on(self) -> None:
         """To wait for permits is no want of progress."""

@@ -39,6 +39,8 @@ class Pauses:
 
     def hold(self, request: Request, charge: Charge) -> bool:
         """Is *request* to wait now? If so, its charge says until when."""
+        if not self._blocks.has_any:
+            return False
         until = self._blocks.until(site_of(request), self._address_of(request))
         if until <= time.monotonic():
             return False

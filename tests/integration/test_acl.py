@@ -115,8 +115,7 @@ def test_the_command_line_with_just_these_rights(
     exported = tool("queue", "export", "--job", "shop")
     (tmp_path / "backlog").write_text(exported.stdout)
     for command in (
-        ("status", "--why"),
-        ("rates", "set", "ip", "5/second"), ("rates", "list"), ("rates", "set", "ip", "configured"),
+        ("status", "--why"), ("rates", "set", "ip", "5/s"), ("rates", "list"), ("rates", "set", "ip", "configured"),
         ("pause", "shop"), ("resume", "shop"), ("drain", "node"), ("undrain", "node"),
         ("queue", "clear", "--yes"),
         ("queue", "import", "backlog"),
