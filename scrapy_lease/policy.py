@@ -185,14 +185,29 @@ class Judge:
             )
 
 
-def retry_after(value: bytes | None, longest: float = RETRY_AFTER_MAX) -> float | None:
-    """Return the seconds that a ``Retry-After`` asks for, at most *longest*; None for none or nonsense."""
+def retry_after(response: Response, longest: float = RETRY_AFTER_MAX) -> float | None:
+    """Return the seconds that a ``Retry-After`` asks for, at most *longest*; None for none or nonsense.
+
+    A date is held against the site's own clock where the site shows it.
+    """
+    value = response.headers.get(b"Retry-After")
     text = (value or b"").decode("latin-1").strip()
     try:
-        wait = float(text) if text.isdigit() else parsedate_to_datetime(text).timestamp() - time.time()
+        wait = float(text) if text.isdigit() else _moment(text) - _clock_of(response)
     except (ValueError, OverflowError):
         return None
     return min(wait, longest) if wait > 0 else None
+
+
+def _moment(text: str) -> float:
+    return parsedate_to_datetime(text).timestamp()
+
+
+def _clock_of(response: Response) -> float:
+    try:
+        return _moment((response.headers.get(b"Date") or b"").decode("latin-1"))
+    except (ValueError, OverflowError):
+        return time.time()
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
@@ -206,7 +221,7 @@ def causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _limited(response: Response) -> Verdict:
-    return Verdict("limited", retry_after(response.headers.get(b"Retry-After")))
+    return Verdict("limited", retry_after(response))
 
 
 def _refusal(error: Exception) -> int | None:

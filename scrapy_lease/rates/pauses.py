@@ -57,7 +57,7 @@ class Pauses:
         return True
 
     def _limited(self, request: Request, response: Response) -> None:
-        wait = retry_after(response.headers.get(b"Retry-After"), self._longest)
+        wait = retry_after(response, self._longest)
         self._blocks.limited(site_of(request), self._address_of(request), wait)
 
     def _address_of(self, request: Request) -> str:

@@ -129,14 +129,31 @@ def in_seconds(seconds: float) -> bytes:
 )
 def test_a_retry_after_that_says_nothing(value: bytes | None) -> None:
     """Nonsense, a past date and 0 are no wait: the pool's own back-off counts."""
-    assert retry_after(value) is None
+    assert retry_after(asking(value)) is None
+
+
+def asking(value: bytes | None, date: bytes | None = None) -> Response:
+    """An answer that asks for a pause, from a site whose clock shows *date*."""
+    given = {"Retry-After": value, "Date": date}
+    return Response(URL, status=429, headers={name: text for name, text in given.items() if text is not None})
 
 
 def test_retry_after_in_both_forms() -> None:
     """Seconds or a date; too long a wait is capped."""
-    assert retry_after(b" 120 ") == 120
-    assert retry_after(in_seconds(120)) == pytest.approx(120, abs=2)
-    assert retry_after(b"99999") == retry_after(in_seconds(99999)) == RETRY_AFTER_MAX
+    assert retry_after(asking(b" 120 ")) == 120
+    assert retry_after(asking(in_seconds(120))) == pytest.approx(120, abs=2)
+    assert retry_after(asking(b"99999")) == retry_after(asking(in_seconds(99999))) == RETRY_AFTER_MAX
+
+
+def test_a_date_is_held_against_the_clock_of_the_site() -> None:
+    """So neither a host nor a site whose clock is off waits for too long, or not at all."""
+    assert retry_after(asking(in_seconds(3600), in_seconds(3570))) == 30
+    assert retry_after(asking(in_seconds(-3600), in_seconds(-3630))) == 30
+    assert retry_after(asking(in_seconds(120), b"nonsense")) == pytest.approx(120, abs=2)
+
+
+def test_what_limited_says_of_the_time() -> None:
+    """The verdict tells for how long."""
     limited = Response(URL, status=429, headers={"Retry-After": "7"})
     assert judge_of().response(Request(URL), limited, is_scheduled=True) == Verdict("limited", 7)
 
