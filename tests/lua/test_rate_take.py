@@ -100,6 +100,15 @@ def test_what_comes_back_can_be_had_again(bed: RateBed) -> None:
     assert sum(other.get(9) for _ in range(9)) == 10
 
 
+def test_no_more_comes_back_than_was_had(bed: RateBed) -> None:
+    """A server that forgot a grant takes nothing back of it: what others had still counts."""
+    one, other = bed.session("a", 10), bed.session("b", 10)
+    taken = other.take(4)
+    one.take(2)
+    one.take(0, back=[(taken.until, 9)])
+    assert bed.counted() == 4
+
+
 def test_a_session_that_is_over_gets_nothing(bed: RateBed) -> None:
     """Closed or expired: it is told so."""
     one = bed.session()

@@ -21,7 +21,9 @@ if ask.previous ~= '' then people[ask.previous] = nil end
 people[sid] = me
 
 local function count_in(ends, permits)
-  if ends == finish or slot then count, me[HAD] = count + permits, me[HAD] + permits end
+  -- A server that forgot more than it was told of does not take back what it does not count.
+  local change = math.max(permits, -me[HAD])
+  if ends == finish or slot then count, me[HAD] = count + change, me[HAD] + change end
   if slot then booked[ends] = math.max(0, (booked[ends] or 0) + permits) end
 end
 
