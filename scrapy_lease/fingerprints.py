@@ -35,6 +35,13 @@ def fingerprint_by(fingerprinter: RequestFingerprinterProtocol) -> Callable[[Req
     return lambda request: _short(request) or ask(request)
 
 
+class ShortWay:
+    """A fingerprinter that answers as *fingerprinter* does, for those that want one."""
+
+    def __init__(self, fingerprinter: RequestFingerprinterProtocol) -> None:
+        self.fingerprint = fingerprint_by(fingerprinter)
+
+
 def _short(request: Request) -> bytes | None:
     """Return the fingerprint of a plain request, None of any other."""
     if request.method != "GET" or request.body or CANONICAL(request.url) is None:

@@ -8,8 +8,11 @@ from typing import Any, NamedTuple, Protocol, Self
 from scrapy import Request, Spider
 from scrapy.core.scheduler import Scheduler
 from scrapy.crawler import Crawler
+from scrapy.dupefilters import RFPDupeFilter
 from scrapy.utils.defer import ensure_awaitable
 from scrapy.utils.job import job_dir
+
+from scrapy_lease.fingerprints import ShortWay
 
 #: In the meta of a request that was put back, until it is taken again: a `Known`.
 KNOWN = "_lease_known"
@@ -66,7 +69,10 @@ class OwnQueue:
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
-        return cls(Scheduler.from_crawler(crawler), job_dir(crawler.settings))
+        scheduler = Scheduler.from_crawler(crawler)
+        if type(scheduler.df) is RFPDupeFilter:
+            scheduler.df.fingerprinter = ShortWay(scheduler.df.fingerprinter)
+        return cls(scheduler, job_dir(crawler.settings))
 
     def __len__(self) -> int:
         return len(self._scheduler)
