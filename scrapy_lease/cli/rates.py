@@ -10,7 +10,7 @@ import click
 from scrapy_lease.cli import json_option, print_fields, store_options
 from scrapy_lease.cli.store_access import lease_settings, run_with_store
 from scrapy_lease.cli.text_table import print_table
-from scrapy_lease.settings.rate_rules import parse_limit
+from scrapy_lease.settings.rate_rules import check_rule, parse_limit
 from scrapy_lease.store.rate_reading import read_counters, read_set_limits, set_limit, unset_limits
 from scrapy_lease.store.rate_scripts import RateScripts
 from scrapy_lease.store.tools import Tools
@@ -80,6 +80,10 @@ def set_command(rule: str, limit: str, as_json: bool) -> None:
             parsed = parse_limit(limit)
         except ValueError as error:
             raise click.BadParameter(str(error), param_hint="LIMIT") from None
+        try:
+            check_rule(rule)
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint="RULE") from None
     changed = run_with_store(work, lease_settings())
     print_fields({"rule": rule, "limit": limit, "changed": changed}, as_json)
     if not changed:

@@ -90,6 +90,20 @@ def parse_limit(text: str) -> Limit:
     return Limit(permits, window)
 
 
+def check_rule(rule: str) -> None:
+    """Raise ValueError unless *rule* names limits: a dimension, or ``api`` or ``domain`` and one of their rules."""
+    name, _, text = rule.partition(" ")
+    if name not in PLAIN and "." not in name:
+        near = did_you_mean(name, PLAIN)
+        raise ValueError(f"{name!r} is no dimension: there is {', '.join(PLAIN)}, or a path to a function{near}")
+    if text and name not in RULED:
+        raise ValueError(f"{name!r} has no rules: its limits hold for each key; write {name!r} alone")
+    if text == REST:
+        raise ValueError(f"the limits of {REST!r} are those of {name!r} alone")
+    if text:
+        _pattern(text)
+
+
 def _dimension(name: Any, given: Any) -> Dimension:
     if name == "account":
         raise ValueError("'account': accounts are not available in this version, so it can match nothing")

@@ -63,3 +63,22 @@ def test_what_is_no_limit_is_wrong_usage(tool: Tool, bed: RateBed) -> None:
     ended = tool("rates", "set", RULE, "5/fortnight")
     assert ended.status == 2
     assert "units are" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("rule", "named"),
+    [
+        ("domian", "did you mean domain?"),
+        ("site https://a.b/", "'site' is no dimension"),
+        ("ip 10.0.0.1", "'ip' has no rules"),
+        ("api *", "those of 'api' alone"),
+        ("api re:(", "is no regular expression"),
+        ("api /items", "can match nothing"),
+    ],
+)
+def test_what_is_no_rule_is_wrong_usage(tool: Tool, bed: RateBed, rule: str, named: str) -> None:
+    """A limit that would hold for nothing is not taken; one that was set before can be undone."""
+    ended = tool("rates", "set", rule, "5/second")
+    assert ended.status == 2
+    assert named in ended.stderr.replace("\n", " ")
+    assert tool("rates", "set", rule, "configured").status == 1
