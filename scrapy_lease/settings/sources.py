@@ -21,7 +21,7 @@ ALONE = (
     "no LEASE_REDIS_URL and no REDIS_URL is set: an embedded server is used, and this host crawls alone. "
     "Set LEASE_REDIS_URL to the same redis:// URL on each host, or to embedded:// if this is meant."
 )
-_LATER = re.compile(r"LEASE_(RATE_|ACCOUNTS$|ACCOUNT_|(TIMEZONE|NODE_IP)$)")
+_LATER = re.compile(r"LEASE_(ACCOUNTS$|ACCOUNT_)")
 
 
 class Given(NamedTuple):

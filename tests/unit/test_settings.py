@@ -210,7 +210,6 @@ def test_settings_error_is_both_kinds() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "LEASE_RATE_BURST",
         "LEASE_ACCOUNTS",
         "LEASE_ACCOUNT_QUOTA",
     ],
