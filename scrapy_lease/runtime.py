@@ -108,6 +108,8 @@ class Runtime:
         scope = self.scope = _run_apart(self._open_session)
         #: Was no other session of the job alive when this one opened?
         self.opened_alone = self.session.live == 1
+        #: The same, and has none been there since?
+        self.was_alone = self.opened_alone
         self.scripts = Scripts(self._channel(self.availability), scope)
         self._beats = Scripts(self._channel(None), scope)
         self._heartbeat = Heartbeat(self.session, self._beats, self.lag, self._beaten)
@@ -187,6 +189,8 @@ class Runtime:
         _runtimes.pop(self.crawler, None)
 
     def _beaten(self, beat: Beat | None) -> None:
+        if beat is not None and beat.live > 1:
+            self.was_alone = False
         self.on_beat(beat)
         for part in self.parts:
             part.beaten(beat)

@@ -212,7 +212,10 @@ class Keeper:
                     "closes", name, limit, PATIENCE,
                 )  # fmt: skip
             if useless_for > limit and self._may_close(name, useless_for):
-                logger.error("Pool %s has had no usable proxy for %g s: closing", name, useless_for)
+                logger.error(
+                    "Pool %s has had no usable proxy for %.0f s: closing; scrapy-lease proxies list tells what rests",
+                    name, useless_for,
+                )  # fmt: skip
                 self._closing = asyncio.ensure_future(self._close())
 
     def _needed(self, now: float) -> set[str]:

@@ -107,4 +107,4 @@ class Ending:
         stats = self._runtime.stats
         if stats.get("queue/popped") or stats.get("items/contended"):
             return False
-        return bool(stats.get("items/duplicate")) or (self._runtime.opened_alone and self._start_was_over())
+        return bool(stats.get("items/duplicate")) or (self._runtime.was_alone and self._start_was_over())
