@@ -61,11 +61,12 @@ def held_at(b: Bed, node: Node, moment: float) -> list[Lending]:
 def test_a_node_is_killed(bed: Callable[..., Bed], seed: int) -> None:
     """Three nodes, one SIGKILLed at a random moment: its proxies serve others once it has expired, and not before."""
     chance = random.Random(seed)
-    number, pages = (12, 600) if is_long() else (6, 180)
+    number, pages = (12, 600) if is_long() else (6, 320)
     b = bed(number)
     asked = paths(pages, chance)
     nodes = [b.crawl(name=f"n{node}", paths=" ".join(asked)) for node in range(3)]
-    moment, victim = chance.randrange(5, pages // 2), chance.choice(nodes)
+    # Early enough that something is left to be fetched when its proxies are free again.
+    moment, victim = chance.randrange(5, pages // (2 if is_long() else 4)), chance.choice(nodes)
     until(lambda: len(b.site.hits) >= moment, 30, f"{moment} hits")
     kill = victim.kill()
     over = expires(b, victim.name)
