@@ -15,10 +15,11 @@ from hashlib import sha1
 from scrapy import Request
 from scrapy.utils.request import RequestFingerprinter, RequestFingerprinterProtocol
 
+from scrapy_lease.payload.wire import ORIGIN
+
 #: Matches a URL that is the canonical form of itself.
 CANONICAL = re.compile(
-    r"https?://[a-z0-9](?:[a-z0-9.-]{0,60}[a-z0-9])?(?::(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}))?"
-    r"/(?:[A-Za-z0-9_~-][A-Za-z0-9._~-]*/)*(?:[A-Za-z0-9_~-][A-Za-z0-9._~-]*)?"
+    ORIGIN + r"/(?:[A-Za-z0-9_~-][A-Za-z0-9._~-]*/)*(?:[A-Za-z0-9_~-][A-Za-z0-9._~-]*)?"
     r"(?:\?[A-Za-z0-9._~-]+=[A-Za-z0-9._~-]+)?"
 ).fullmatch
 

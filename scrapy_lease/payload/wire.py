@@ -35,10 +35,11 @@ PLAIN_CLASS = f"{Request.__module__}.{Request.__qualname__}"
 
 #: The meta key by which a request's URL is taken as it stands.
 _VERBATIM = "verbatim_url"
+#: Matches scheme, host and port of a URL, where they are written in their plainest form.
+ORIGIN = r"https?://[a-z0-9](?:[a-z0-9.-]{0,60}[a-z0-9])?(?::(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}))?"
 #: Matches a URL that no quoting would change.
 QUOTED = re.compile(
-    r"https?://[a-z0-9](?:[a-z0-9.-]{0,60}[a-z0-9])?(?::(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}))?"
-    r"/[A-Za-z0-9._~!$&'()*+,;=:@/-]*"
+    ORIGIN + r"/[A-Za-z0-9._~!$&'()*+,;=:@/-]*"
     r"(?:\?[A-Za-z0-9._~!$&()*+,;=:@/-]+)?"
 ).fullmatch
 _UNALIASED_ENCODINGS = frozenset(

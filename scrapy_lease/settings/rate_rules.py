@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from scrapy.utils.misc import load_object
 from w3lib.url import safe_url_string
 
 from scrapy_lease.leases.rates.words import DAY, Limit
 from scrapy_lease.settings.routes import EXPRESSION, REST, hiding, is_prefix, takes
 from scrapy_lease.settings.sources import did_you_mean
+from scrapy_lease.settings.values import function_at
 
 #: Dimensions that need no function; those whose limits may be a mapping of rules.
 PLAIN, RULED = ("ip", "ua", "api", "domain"), ("api", "domain")
@@ -193,9 +193,6 @@ def _function(name: Any) -> Callable[[Any], Any]:
         near = did_you_mean(str(name), PLAIN)
         raise ValueError(f"{name!r} is no dimension: there is {', '.join(PLAIN)}, or a path to a function{near}")
     try:
-        found = load_object(name)
-    except Exception as error:
-        raise ValueError(f"{name!r} cannot be imported ({type(error).__name__}: {error})") from None
-    if not callable(found):
-        raise ValueError(f"{name!r} leads to {type(found).__name__}, which cannot be called")
-    return found  # type: ignore[no-any-return]
+        return function_at(name)
+    except ValueError as error:
+        raise ValueError(f"{name!r} {error}") from None

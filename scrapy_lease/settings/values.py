@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from typing import Annotated, Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -105,13 +106,19 @@ def checked_item_key(path: str) -> str:
     """Return *path*; raise ValueError unless it is a fixed word or leads to something that can be called."""
     if path in ("fingerprint", "spider"):
         return path
+    function_at(path)
+    return path
+
+
+def function_at(path: str) -> Callable[..., Any]:
+    """Return what can be called at *path*; raise ValueError, which says what is there instead."""
     try:
         found = load_object(path)
     except Exception as exc:
         raise ValueError(f"cannot be imported ({type(exc).__name__}: {exc})") from None
     if not callable(found):
         raise ValueError(f"leads to {type(found).__name__}, which cannot be called")
-    return path
+    return found  # type: ignore[no-any-return]
 
 
 def number_only(value: Any) -> Any:
