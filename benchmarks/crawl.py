@@ -1,4 +1,4 @@
-"""Crawls one site with bare Scrapy, scrapy-redis and scrapy-lease in turn, and compares them round by round.
+"""Crawls one site with bare Scrapy, scrapy-redis and scrapy-lease in turn, each between two runs of its base.
 
 python -m benchmarks.crawl [--quick] [--systems bare,scrapy-redis] [--out DIR]
 """
@@ -96,8 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     runs: list[Run] = []
     with Site(options.products) as site, _server(options.server) as server:
         for number in range(options.rounds):
-            turn = number % len(columns)
-            for column in columns[turn:] + columns[:turn]:
+            for column in _in_turn(columns, number):
                 runs.append(_run(column, number, site, server))
                 report.progress(runs[-1])
         environment = report.environment() | {"server": server.info("server")["redis_version"]}
@@ -107,8 +106,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "settings": settings, "environment": environment, "rows": rows, "runs": [asdict(run) for run in runs],
     })  # fmt: skip
     report.table(options.out, "crawl", rows)
-    report.plot_ratios(options.out, rows)
+    report.plot_ratios(options.out, [row for row in rows if row["ratios"]])
     return int(any(row["failed_runs"] or row["within_budget"] is False for row in rows))
+
+
+def _in_turn(columns: Sequence[Column], number: int) -> Iterator[Column]:
+    """Yield the columns of a round in the order of their crawls: each between two crawls of its base.
+
+    The speed of a machine drifts by more than what is compared here. Against the mean of the crawls just before and
+    just after, a steady drift cancels out.
+    """
+    by_name = {str(column): column for column in columns}
+    compared = [column for column in columns if str(column) != column.base]
+    turn = number % len(compared)
+    last = None
+    for column in compared[turn:] + compared[:turn]:
+        base = by_name[column.base]
+        if last is not base:
+            yield base
+        yield column
+        yield base
+        last = base
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -213,12 +231,12 @@ def _commands(server: Server) -> int:
 
 
 def _summary(column: Column, runs: Sequence[Run]) -> dict[str, Any]:
-    """Medians over the rounds; the ratio is taken within each round, against what its column is compared with."""
+    """Medians over the rounds; a ratio is that to the mean of the base's crawls just before and just after."""
     own = [run for run in runs if run.column == str(column)]
     good = [run for run in own if run.error is None]
-    base = {run.round: run for run in runs if run.column == column.base and run.error is None}
-    ratios = [run.rate / base[run.round].rate for run in good if run.round in base]
-    cpu = [run.cpu_ms_per_item / base[run.round].cpu_ms_per_item for run in good if run.round in base]
+    pairs = list(_compared(column, runs))
+    ratios = [run.rate / rate for run, rate, _ in pairs]
+    cpu = [run.cpu_ms_per_item / base_cpu for run, _, base_cpu in pairs]
     row: dict[str, Any] = {
         "column": str(column),
         "base": column.base,
@@ -234,6 +252,14 @@ def _summary(column: Column, runs: Sequence[Run]) -> dict[str, Any]:
     row["within_budget"] = None if column.budget is None or not ratios else row["ratio"] >= column.budget
     row["errors"] = sorted({run.error for run in own if run.error})
     return row
+
+
+def _compared(column: Column, runs: Sequence[Run]) -> Iterator[tuple[Run, float, float]]:
+    """Yield the good runs of a column, with rate and CPU time of its base at that moment."""
+    for before, run, after in zip(runs, runs[1:], runs[2:], strict=False):
+        bases = (before, after)
+        if run.column == str(column) and not run.error and all(b.column == column.base and not b.error for b in bases):
+            yield run, sum(b.rate for b in bases) / 2, sum(b.cpu_ms_per_item for b in bases) / 2
 
 
 if __name__ == "__main__":

@@ -93,7 +93,7 @@ def plot_ratios(folder: Path, rows: Sequence[dict[str, Any]]) -> None:
     axes.set_yticks(range(len(shown)), [row["column"] for row in shown])
     axes.invert_yaxis()
     axes.axvline(1, color="k", linewidth=0.8)
-    axes.set_xlabel("items per second ÷ those of the base in the same round (red: budget)")
+    axes.set_xlabel("items per second ÷ those of the base just before and after (red: budget)")
     figure.tight_layout()
     figure.savefig(folder / "crawl.png", dpi=120)
     pyplot.close(figure)
