@@ -6,6 +6,7 @@ import asyncio
 import time
 
 import msgspec
+import pytest
 
 from scrapy_lease.leases.pool import OK, UNUSED, Judgement, Lease, Refusals, sentence_of
 from tests.helpers.servers import Server
@@ -182,6 +183,26 @@ def test_a_paused_site_is_probed(server: Server) -> None:
             node.pool.end(probe, OK)
             assert node.pool.has_room(SITE)
             await until(lambda: crew.parts("sites") == 0)
+
+    run(work)
+
+
+def test_a_site_is_open_to_all_who_wait_as_soon_as_its_probe_is_served(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who waits besides the probe of a site gets other leases once a page is served, not with a later look."""
+    monkeypatch.setattr("scrapy_lease.leases.pool.stock.LOOK", 60.0)
+
+    async def work() -> None:
+        async with crew_on(server, *range(4)) as crew:
+            node = await crew.node(backoff=(0.6, 60.0), ttl=60.0)
+            for use in await uses_of(node, 4):
+                node.pool.end(use, Judgement("hang"))
+            await until(lambda: crew.parts("sites"))
+            takes = [asyncio.ensure_future(node.pool.take(SITE, timeout=SOON)) for _ in range(3)]
+            (probe,), others = await asyncio.wait(takes, return_when=asyncio.FIRST_COMPLETED)
+            node.pool.end(probe.result(), OK)
+            assert len({use.lease.id for use in await asyncio.gather(*others)}) == 2
 
     run(work)
 

@@ -144,9 +144,13 @@ class Stock:
         return self.standing.known if self.standing is not None else WITNESSES
 
     def say(self, lease: Lease, verb: str, args: tuple[Any, ...]) -> None:
-        """Tell the store in a later turn; the lease stays."""
+        """Tell the store in a later turn; the lease stays. What opens a site, or a lease, lets more be had at once."""
         self.turns.outbox.append(Word(lease, verb, args))
-        self.turns.nudge()
+        if verb == "ok":
+            self._vain.clear()
+            self.turns.wake()
+        else:
+            self.turns.nudge()
 
     def tell_view(self, lease: Lease, site: str, *, is_serving: bool) -> None:
         """Tell the store how the lease serves the site, for its next holder: at once what is said against it."""
