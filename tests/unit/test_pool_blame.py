@@ -305,6 +305,26 @@ def test_who_refuses_one_url_is_not_banned_for_it(is_more_to_try: bool, is_minte
     assert not court.parted
 
 
+@pytest.mark.parametrize(
+    ("served", "is_more_to_try", "banned"), [("abc", False, []), ("abc", True, ["b", "c"]), ("ac", False, ["b", "c"])]
+)
+def test_only_what_is_refused_is_left(served: str, is_more_to_try: bool, banned: list[str]) -> None:
+    """Several URLs that nobody gets, and nothing else to ask for: if all three served the site, none pays for them."""
+    court = Court()
+    court.is_more_to_try = is_more_to_try
+    for lease in court.leases:
+        if lease.id in served:
+            lease.served.add(SITE)
+    a, b, c = court.leases
+    first, second = Refusals(), Refusals()
+    said = [
+        court.judge(lease, "ban", f"/{number}", (first, second)[number])
+        for lease, number in ((a, 0), (b, 1), (b, 0), (c, 1), (c, 0))
+    ]
+    assert court.banned == banned
+    assert said[-1] == ("rejected" if not banned else "again")
+
+
 def test_without_refusals_no_url_is_blamed() -> None:
     """Whose tries nobody counts, the URL cannot be told from its leases."""
     court = Court()

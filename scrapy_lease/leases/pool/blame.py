@@ -7,6 +7,8 @@
   have begun to refuse everything.
 - Where there is no other URL to ask for, the third lease that refuses one, and those after it, are banned unless they
   serve the site: else it would be asked for without end. With half of the pool so, it is the site, which is paused.
+- Where all URLs there are to ask for were refused, what serves the site, or did, is not banned before each has been
+  tried on three leases: it may well be them.
 - A hang is uncertain, so it is blamed on the lease at that site, like a ban and at once.
 - What cannot be reached, or was taken back, is of no use to anybody.
 
@@ -170,6 +172,7 @@ class Blame:
 
     def _refused(self, use: Use, url: str, refusals: Refusals | None) -> Sentence:
         lease, site, key = use.lease, use.site, key_of(url)
+        is_undecided = False
         if refusals is not None:
             refusals.add(lease, site)
             is_alone = not self._bench.has_untried(site)
@@ -180,12 +183,15 @@ class Blame:
             if refusals.is_proved:
                 # It is the URL that is suspected: what it meets must not pay for it.
                 return "again"
+            are_many = refusals.are_many(self._bench.known)
             is_innocent = lease.has_served(site) or self._options.is_minted
-            if is_alone and refusals.are_many(self._bench.known) and not is_innocent:
+            if is_alone and are_many and not is_innocent:
                 self._ban(lease, site)
                 return "again"
+            # All there is to ask for has been refused once: that may be the URLs, and is soon known.
+            is_undecided = is_alone and not are_many and lease.has_served(site)
         suspected = lease.suspects.get(site)
-        if use.is_probe or (suspected is not None and (suspected != key or not key)):
+        if use.is_probe or (suspected is not None and (suspected != key or not key) and not is_undecided):
             self._ban(lease, site)
         elif suspected != key:
             lease.suspects[site] = key
