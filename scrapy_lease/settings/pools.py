@@ -20,7 +20,7 @@ from scrapy_lease.settings.proxy_values import (
 )
 from scrapy_lease.settings.routes import DEFAULT_POOL, Routes
 from scrapy_lease.settings.sources import did_you_mean
-from scrapy_lease.settings.values import Count, PositiveSeconds, Seconds, Waits
+from scrapy_lease.settings.values import Count, PositiveSeconds, Seconds, Waits, shown
 
 #: Fields that say where proxies come from: each pool has one source at most, and inherits none.
 SOURCES = ("proxies", "provider", "api")
@@ -122,7 +122,7 @@ class Pools:
             for field, detail in details_of(error):
                 allowed = allowed_of(ProxySettings, TOP[field])
                 reason = f"{detail}; allowed: {allowed}" if detail else f"is not allowed; allowed: {allowed}"
-                self._fault(f"pool {name!r}: {field} {reason}")
+                self._fault(f"pool {name!r}: {field} = {shown(TOP[field], values[field])} {reason}")
             return
         self._check_source(f"LEASE_PROXY_POOLS: pool {name!r}", values)
         self.by_name[name] = pool

@@ -20,6 +20,9 @@ _PLAIN_NAME = re.compile(
     r"MARGIN|BACKOFF|RETRIES|STICKY|STICKY_TTL|GRACE|WAIT)",
     re.IGNORECASE,
 )
+#: What may name a file; a value of these that can only be a path has no secret in it.
+_FILE_NAME = re.compile(r"(LEASE_)?(PROXIES|ACCOUNTS)", re.IGNORECASE)
+_PATH = re.compile(r"[^\s,:@\[{]+")
 _URL_USER = re.compile(r"(?<=://)(?P<user>[^:@]*)(?P<password>:.*)?@", re.DOTALL)
 _URL_STRAY_PASSWORD = re.compile(r"(?<=://)(?P<user>[^:@/?\[]*):(?!\d*(?:[/?,]|$))[^@]*$", re.DOTALL)
 _URL_SECRET_OPTION = re.compile(r"(?<=[?&])([^=&]*(?:pass|secret|token|user)[^=&]*)=[^&]*", re.IGNORECASE)
@@ -35,7 +38,8 @@ def redacted_url(url: str) -> str:
 def shown(name: str, value: object) -> str:
     """Return *value* as it may stand in an error about the setting *name*: short and without secrets."""
     if _SECRET_NAME.search(name) and not _PLAIN_NAME.fullmatch(name):
-        return "***"
+        is_path = isinstance(value, str) and _FILE_NAME.fullmatch(name) and _PATH.fullmatch(value.strip())
+        return repr(value) if is_path else "***"
     if isinstance(value, str):
         text = repr(redacted_url(value))
         return text if len(text) <= 120 else f"{text[:116]}...'"

@@ -107,7 +107,7 @@ def test_without_items_a_host_keeps_its_own_requests() -> None:
         ({"LEASE_PROXY_POOLS": {"a b": {}}}, "'a b' is no name for a pool"),
         ({"LEASE_PROXY_POOLS": {"default": {}}}, "make that pool already"),
         ({"LEASE_PROXY_POOLS": {"resi": {"concurency": 2}}}, "pool 'resi': 'concurency' is no setting of a pool: d"),
-        ({"LEASE_PROXY_POOLS": {"resi": {"concurrency": 0}}}, "pool 'resi': concurrency is not allowed; allowed: a"),
+        ({"LEASE_PROXY_POOLS": {"resi": {"concurrency": 0}}}, "pool 'resi': concurrency = 0 is not allowed; a"),
         (
             {"LEASE_PROXY_POOLS": {"resi": {"proxies": ["http://a:1"], "provider": f"{HERE}.Provider"}}},
             "pool 'resi': a pool has one source, and proxies and provider are given",
@@ -236,3 +236,15 @@ def test_every_verdict_word_is_known_to_the_reference() -> None:
     assert isinstance(allowed, dict)
     for word in get_args(Word):
         assert f'"{word}"' in str(allowed["allowed"])
+
+
+def test_a_path_is_shown_and_nothing_that_may_be_a_password() -> None:
+    """Of LEASE_PROXIES that lead to no file the error shows the path; what has the marks of a proxy stays hidden."""
+    assert "LEASE_PROXIES = 'conf/proxys.txt' (settings) is neither" in error_of(LEASE_PROXIES="conf/proxys.txt")
+    said = error_of(LEASE_PROXY_POOLS={"resi": {"proxies": "conf/proxys.txt"}})
+    assert "pool 'resi': proxies = 'conf/proxys.txt' is neither" in said
+    for value in ("u:hunter2@h:80", "h:80:u:hunter2", "h u hunter2", "[http://u:hunter2@h", ["http://u:hunter2@h"]):
+        for given in ({"LEASE_PROXIES": value}, {"LEASE_PROXY_POOLS": {"resi": {"proxies": value}}}):
+            said = error_of(**given)
+            assert "***" in said
+            assert "hunter2" not in said
