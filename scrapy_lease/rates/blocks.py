@@ -35,6 +35,7 @@ class Blocks:
         self._until: dict[str, float] = {}
         #: What the store has not heard of yet: (site, address, seconds).
         self._untold: list[tuple[str, str, float]] = []
+        self._looked = float("-inf")
         self._task: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
@@ -60,9 +61,14 @@ class Blocks:
         self._untold.append((site, address, 0.0 if seconds is None else wait))
         self.look()
 
-    def look(self) -> None:
-        """Tell the store what it has not heard of, and hear of what others told it."""
-        if self._task is None or self._task.done():
+    def look(self, after: float = 0.0) -> None:
+        """Tell the store what it has not heard of, and hear of what others told it.
+
+        :param after: not within so many seconds after the last time.
+        """
+        now = time.monotonic()
+        if now - self._looked >= after and (self._task is None or self._task.done()):
+            self._looked = now
             self._task = asyncio.ensure_future(self._exchange())
 
     async def stop(self) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from typing import Any
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.utils.httpobj import urlparse_cached
 
-from scrapy_lease.leases.rates import Counter, Limit, Rates
+from scrapy_lease.leases.rates import Counter, Limit
 from scrapy_lease.meta import RequestRefused, digest_of, is_enforced
 from scrapy_lease.payload.wire import shown_url
 from scrapy_lease.settings.rate_rules import Dimension
@@ -20,28 +20,43 @@ RATE, COST = "lease_rate", "lease_rate_cost"
 
 #: Of one dimension: its rule, for an operator; the key; the limits.
 Key = tuple[str, str, tuple[Limit, ...]]
+#: Prices that are remembered.
+PRICES = 10_000
+
+
+class Price(NamedTuple):
+    """What all requests of the same keys cost.
+
+    :param needs: the counters of which each takes its permits.
+    :param dimensions: the dimensions that they are of; *shadows*: those whose limits are not enforced for its keys.
+    :param most: permits that a request may take at once; *strictest*: the rule that says so.
+    """
+
+    needs: tuple[Counter, ...] = ()
+    dimensions: tuple[str, ...] = ()
+    shadows: tuple[str, ...] = ()
+    most: float = float("inf")
+    strictest: str = ""
+
+
+FREE = Price()
 
 
 class Charge:
     """What one try of a request costs.
 
-    :ivar needs: the counters of which it takes *cost* permits each.
-    :ivar dimensions: the dimensions that they are of; *shadows*: those whose limits are not enforced for its keys.
-    :ivar is_reserved: are permits reserved for it? *is_settled*: was it filled with the headers and the proxy of a try?
-    :ivar fault: why it cannot be filled.
+    :ivar price: what it takes permits of; *cost*: how many of each.
+    :ivar is_reserved: are permits reserved for it? *is_settled*: was it priced with the headers and the proxy of a try?
+    :ivar fault: why it cannot be priced.
     :ivar not_before: clock time (s) before which it need not be tried again.
     :ivar denials: how often in a row it had to go back; *has_waited*: has it waited at all?
     """
 
-    __slots__ = (
-        "cost", "denials", "dimensions", "fault", "has_waited", "is_reserved", "is_settled", "needs", "not_before",
-        "shadows",
-    )  # fmt: skip
+    __slots__ = ("cost", "denials", "fault", "has_waited", "is_reserved", "is_settled", "needs", "not_before", "price")
 
     def __init__(self) -> None:
+        self.price = FREE
         self.needs: tuple[Counter, ...] = ()
-        self.dimensions: tuple[str, ...] = ()
-        self.shadows: tuple[str, ...] = ()
         self.cost = 1
         self.is_reserved = self.is_settled = self.has_waited = False
         self.fault: RequestRefused | None = None
@@ -56,21 +71,29 @@ class Charge:
     def __repr__(self) -> str:
         return f"<Charge {self.cost} of {list(self.needs)}>"
 
-    def reserve(self, rates: Rates) -> None:
-        """Leave its permits to it, which is on its way."""
-        if self.needs and not self.is_reserved:
-            rates.reserve(self.needs, self.cost)
+    def change(self, price: Price, cost: int) -> None:
+        """It costs this from now on; a reservation of anything else is given up."""
+        if price.needs != self.needs or cost != self.cost:
+            self.release()
+        self.price, self.needs, self.cost = price, price.needs, cost
+
+    def reserve(self) -> None:
+        """Leave its permits to it, which is on its way: a promise of this process, no longer than their window."""
+        if not self.is_reserved:
+            for counter in self.needs:
+                counter.reserved += self.cost
             self.is_reserved = True
 
-    def release(self, rates: Rates) -> None:
+    def release(self) -> None:
         """It does not count on its reservation any more, if it has one."""
         if self.is_reserved:
-            rates.release(self.needs, self.cost)
+            for counter in self.needs:
+                counter.reserved -= self.cost
             self.is_reserved = False
 
 
 class Charger:
-    """Finds the counters of requests.
+    """Finds the counters of requests, once for all of the same keys.
 
     :param counter: returns the counter of a limit on a key of a rule.
     :param share: of the keys whose limits are enforced.
@@ -86,24 +109,50 @@ class Charger:
         self._share = share
         self._node_ip = node_ip
         self._agent = str(getattr(crawler.spider, "user_agent", None) or crawler.settings["USER_AGENT"] or "")
+        self._tells_agents = any(dimension.name == "ua" for dimension in dimensions)
+        #: Dimensions in which requests of one origin may differ.
+        self._telling = [each for each in dimensions if each.rules or each.function is not None]
+        self._prices: dict[Hashable, Price] = {}
 
     def __repr__(self) -> str:
         return f"<Charger by {', '.join(dimension.name for dimension in self._dimensions)}>"
 
-    def fill(self, charge: Charge, request: Request, exit_: str | None) -> None:
-        """Find out what *request* costs now.
+    def forget(self) -> None:
+        """Counters were forgotten: find them anew."""
+        self._prices.clear()
+
+    def price(self, request: Request, exit_: str | None) -> tuple[Price, int]:
+        """Find out what *request* costs now: of what, and how many permits of each.
 
         :param exit_: the address from which it goes; "" from this host; None: that is not known yet.
         :raises RequestRefused: its meta asks for what cannot be, or a function fails.
         """
-        charge.cost = _cost_of(request)
-        if is_exempt(request):
-            charge.needs = charge.dimensions = charge.shadows = ()
-            return
+        meta, cost = request.meta, 1
+        if RATE in meta or COST in meta:
+            cost = _cost_of(request)
+            if is_exempt(request):
+                return FREE, cost
+        agent = self._agent_of(request) if self._tells_agents else None
+        told = [self._told(dimension, request) for dimension in self._telling]
+        mark = (_origin_of(request.url), agent, exit_, *told)
+        price = self._prices.get(mark)
+        if price is None:
+            price = self._priced(request, agent, exit_, dict(zip(self._telling, told, strict=True)))
+            if len(self._prices) >= PRICES:
+                self._prices.clear()
+            self._prices[mark] = price
+        if cost > price.most:
+            raise _refused(request, f"it costs {cost}, and {price.strictest} allows {price.most} in a window")
+        return price, cost
+
+    def _priced(
+        self, request: Request, agent: str | None, exit_: str | None, told: Mapping[Dimension, str | int | None]
+    ) -> Price:
         needs: dict[Counter, None] = {}
         names, shadows = [], []
+        most, strictest = float("inf"), ""
         for dimension in self._dimensions:
-            key = self._key_of(dimension, request, exit_)
+            key = self._key_of(dimension, request, agent, exit_, told.get(dimension))
             if key is None:
                 continue
             if self._share < 1 and not is_enforced(digest_of("\0".join(key[:2])), self._share):
@@ -111,28 +160,36 @@ class Charger:
                 continue
             names.append(dimension.name)
             for limit in key[2]:
-                if charge.cost > limit.permits:
-                    raise _refused(request, f"it costs {charge.cost}, and {key[0]} allows {limit.permits} in a window")
+                if limit.permits < most:
+                    most, strictest = limit.permits, key[0]
                 needs[self._counter(key[0], key[1], limit)] = None
-        charge.needs, charge.dimensions, charge.shadows = tuple(needs), tuple(names), tuple(shadows)
+        return Price(tuple(needs), tuple(names), tuple(shadows), most, strictest)
 
-    def _key_of(self, dimension: Dimension, request: Request, exit_: str | None) -> Key | None:
+    def _key_of(
+        self, dimension: Dimension, request: Request, agent: str | None, exit_: str | None, told: str | int | None
+    ) -> Key | None:
         """Return the key of a request in a dimension; None: it has none, or no limit holds for it."""
         name = dimension.name
         if name == "ip":
             return None if exit_ is None else (name, exit_ or self._node_ip, dimension.each)
         if name == "ua":
-            return name, self._agent_of(request), dimension.each
-        if dimension.function is not None:
-            key = self._ask(dimension, request)
-            return None if key is None else (name, key, dimension.each)
-        site = site_of(request)
-        for rule in dimension.rules:
-            if rule.takes(request.url, site):
-                return f"{name} {rule.text}", "", rule.limits
-        if not dimension.each:
+            return name, agent or "", dimension.each
+        if isinstance(told, str):
+            return name, told, dimension.each
+        if told is not None:
+            rule = dimension.rules[told]
+            return f"{name} {rule.text}", "", rule.limits
+        if dimension.function is not None or not dimension.each:
             return None
+        site = site_of(request)
         return name, site.partition(":")[0] if name == "domain" else site, dimension.each
+
+    def _told(self, dimension: Dimension, request: Request) -> str | int | None:
+        """Return what a function says of a request, or which rule takes it."""
+        if dimension.function is not None:
+            return self._ask(dimension, request)
+        site = site_of(request)
+        return next((i for i, rule in enumerate(dimension.rules) if rule.takes(request.url, site)), None)
 
     def _agent_of(self, request: Request) -> str:
         agent = request.headers.get("User-Agent")
@@ -174,10 +231,11 @@ class Charges:
             self._charges[request] = charge
             charge.is_settled, charge.fault = False, None
             try:
-                self._charger.fill(charge, request, self._likely_exit)
+                charge.change(*self._charger.price(request, self._likely_exit))
             except RequestRefused as error:
                 # Told where it can be: on the request's way through the middlewares.
-                charge.needs, charge.fault = (), error
+                charge.change(FREE, 1)
+                charge.fault = error
         return charge
 
     def settled(self, request: Request, exit_: str) -> Charge:
@@ -189,7 +247,7 @@ class Charges:
         if charge is None or self.is_volatile:
             charge = charge or Charge()
             self._charges[request] = charge
-            self._charger.fill(charge, request, exit_)
+            charge.change(*self._charger.price(request, exit_))
             charge.is_settled = self.is_volatile
         elif charge.fault is not None:
             raise charge.fault
@@ -200,6 +258,12 @@ def site_of(request: Request) -> str:
     """Return the host of *request* in lower case, with the port where it names one."""
     netloc: str = urlparse_cached(request).netloc
     return netloc.rpartition("@")[2].lower()
+
+
+def _origin_of(url: str) -> str:
+    """Return a part of *url* in which its scheme, host and port are: to parse it takes longer than all the rest."""
+    end = url.find("/", 8) if url.startswith("http") else -1
+    return url if end < 0 else url[:end]
 
 
 def is_exempt(request: Request) -> bool:

@@ -39,8 +39,10 @@ if TYPE_CHECKING:
     from scrapy_lease.proxies.manager import Proxies
     from scrapy_lease.scheduler.tries import Tries
 
-#: Seconds between looks at what is parked; looks between those at what takes long.
-LOOK, SELDOM = 0.1, 10
+#: Seconds between looks at what is parked; between those at who is to pause, alone and along with other calls.
+LOOK, PAUSES, PAUSES_ALONG = 0.1, 0.9, 0.5
+#: What is sent leaves some turns of the loop later, connecting and writing: so many times as late as one turn is.
+TURNS = 2
 #: How often in a row a request goes back for another address.
 TRIES = 20
 
@@ -61,6 +63,8 @@ class Limiter:
         self._rates = Rates(
             options, store, runtime.session,
             demand=self._demand, on_room=self._give_room, is_alone=runtime.gate.is_alone_now,
+            lateness=lambda: TURNS * runtime.lag.recent, on_call=lambda: self._blocks.look(PAUSES_ALONG),
+            on_forget=lambda: charger.forget(),
         )  # fmt: skip
         charger = Charger(
             crawler, settings.rates, self._rates.counter, share=settings.rate_share, node_ip=settings.node_ip
@@ -127,12 +131,12 @@ class Limiter:
 
     def handed_out(self, request: Request) -> None:
         """A request that may start goes to the engine."""
-        self._charges.likely(request).reserve(self._rates)
+        self._charges.likely(request).reserve()
 
     def left(self, request: Request) -> None:
         """The way of a request through the downloader has ended: what it reserved and did not spend is others'."""
         if (charge := self._charges.get(request)) is not None:
-            charge.release(self._rates)
+            charge.release()
 
     # what the middleware and the gate see
 
@@ -142,16 +146,16 @@ class Limiter:
         :returns: None, or what to wait for; a request: it has to go back.
         :raises RequestRefused: its meta asks for what cannot be.
         """
-        is_scheduled = self._tracker.is_handed_out(request)
         charge = self._settle(request)
+        if charge.is_reserved:
+            return None
+        is_scheduled = self._tracker.is_handed_out(request)
         if not is_scheduled:
             task = asyncio.current_task()
             assert task is not None
             task.add_done_callback(lambda _: self.left(request))
-        if charge.is_reserved or not charge.needs:
-            return None
         if self._rates.may_spend(charge.needs, charge.cost):
-            charge.reserve(self._rates)
+            charge.reserve()
             return None
         charge.has_waited = True
         return self._wait(request, charge, is_scheduled)
@@ -162,7 +166,7 @@ class Limiter:
         :raises RequestRefused: its meta asks for what cannot be.
         """
         charge = self._charges.get(request) or self._settle(request)
-        charge.release(self._rates)
+        charge.release()
         if self._pauses.hold(request, charge):
             return self._denied(charge)
         if charge.needs and not self._rates.spend(charge.needs, charge.cost):
@@ -173,6 +177,8 @@ class Limiter:
 
     def answered(self, request: Request, response: Response) -> Response | Request:
         """Take in what an answer says of the site's patience; return the request where it goes out again later."""
+        if not self._pauses.may_ask(response.status):
+            return response
         is_scheduled = self._tracker.is_handed_out(request)
         goes_again = self._pauses.asks(request, response, is_scheduled=is_scheduled) and is_scheduled
         return request if goes_again else response
@@ -211,9 +217,6 @@ class Limiter:
 
     def _settle(self, request: Request) -> Charge:
         """Find out what a request costs that has its headers and its proxy."""
-        before = self._charges.get(request)
-        if before is not None and self._charges.is_volatile:
-            before.release(self._rates)
         return self._charges.settled(request, exit_of(self._proxies, request))
 
     def _denied(self, charge: Charge) -> bool:
@@ -244,7 +247,7 @@ class Limiter:
         """Wait until permits are reserved for *charge*, or until clock time *ends* (s), or the crawl closes."""
         while (left := ends - (now := time.monotonic())) > 0 and not self._runtime.is_leaving():
             if charge.not_before <= now and self._rates.may_spend(charge.needs, charge.cost):
-                charge.reserve(self._rates)
+                charge.reserve()
                 return True
             rest = max(LOOK, self._rates.opens_in(charge.needs), charge.not_before - now)
             if await self._waiters.wait(charge, min(left, rest)):
@@ -255,7 +258,7 @@ class Limiter:
         """Permits have come: first for those that wait in the middleware, in their order."""
         for charge in self._waiters:
             if self._rates.may_spend(charge.needs, charge.cost):
-                charge.reserve(self._rates)
+                charge.reserve()
                 self._waiters.wake(charge)
             elif self._rates.opens_in(charge.needs) > self._park_after:
                 # In vain, as is known now; media wait on in their own time.
@@ -273,12 +276,9 @@ class Limiter:
         return demand
 
     async def _look(self) -> None:
-        looks = 0
         while True:
             await asyncio.sleep(LOOK)
-            looks += 1
-            if looks % SELDOM == 0:
-                self._blocks.look()
+            self._blocks.look(PAUSES)
             if self._runtime.is_leaving():
                 # Who waits must not keep the crawl from closing.
                 self._waiters.let_go()

@@ -26,6 +26,7 @@ class Pauses:
         self.proxies: Proxies | None = None
         self._blocks = blocks
         self._judge = Judge.from_crawler(crawler, settings.verdicts, None)
+        self._statuses = {status for status, word in settings.verdicts.items() if word == "limited"}
         self._node_ip = settings.node_ip
         self._longest = settings.rate_retry_after_max
 
@@ -46,6 +47,10 @@ class Pauses:
             return False
         charge.not_before = until
         return True
+
+    def may_ask(self, status: int) -> bool:
+        """Is an answer with this status one that asks for a pause, unless the spider wants to see it?"""
+        return status in self._statuses
 
     def asks(self, request: Request, response: Response, *, is_scheduled: bool) -> bool:
         """Does the answer to *request*, which went directly, ask for a pause?"""

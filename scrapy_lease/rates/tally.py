@@ -23,15 +23,15 @@ class Tally:
 
     def sent(self, charge: Charge) -> None:
         """A request was sent."""
-        for name in charge.dimensions:
+        for name in charge.price.dimensions:
             self._count[name]("granted", charge.cost)
             if charge.has_waited:
                 self._count[name]("waited")
-        for name in charge.shadows:
+        for name in charge.price.shadows:
             self._count[name]("shadow", charge.cost)
 
     def parked(self, charges: Iterable[Charge]) -> None:
         """Requests were parked."""
         for charge in charges:
-            for name in charge.dimensions or self._unseen:
+            for name in charge.price.dimensions or self._unseen:
                 self._count[name]("parked")

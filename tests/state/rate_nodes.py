@@ -104,5 +104,5 @@ class RateNode:
         """Spend up to so many; return how many there were."""
         spent = min(permits, self.counter.purse.permits)
         if spent:
-            self.counter.spend(spent)
+            self.counter.spend(spent, self._clock())
         return spent

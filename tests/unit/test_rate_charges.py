@@ -34,7 +34,7 @@ def charger_of(limits: dict[str, Any], *, share: float = 1.0, **settings: Any) -
 
 def keys(limits: dict[str, Any], request: Request, exit_: str | None = "", **options: Any) -> list[str]:
     charger, names = charger_of(limits, **options)
-    charger.fill(Charge(), request, exit_)
+    charger.price(request, exit_)
     return names
 
 
@@ -102,9 +102,32 @@ def test_an_exempt_request_has_no_key() -> None:
 def test_keys_outside_of_the_share_are_shadows() -> None:
     """They are named, and nothing is asked for; the same keys on every host."""
     charger, names = charger_of({"api": "5/s", "ip": "1/s"}, share=0.0)
+    price, _ = charger.price(Request(SHOP), "")
+    assert (price.needs, price.shadows, names) == ((), ("api", "ip"), [])
+
+
+def test_keys_are_found_once_until_counters_are_forgotten() -> None:
+    """Of two pages of a site the second costs no search; two that a rule tells apart are two."""
+    charger, names = charger_of({"ua": "5/s", "api": {"http://a.b/x/": "1/s", "*": "2/s"}})
+    for path in ("x/1", "x/2", "y/1", "y/2"):
+        charger.price(Request(f"http://a.b/{path}"), "")
+    assert [name.partition("|")[0] for name in names] == ["ua", "api http://a.b/x/", "ua", "api"]
+    charger.forget()
+    charger.price(Request("http://a.b/x/3"), "")
+    assert len(names) == 6
+
+
+def test_another_price_gives_up_the_reservation() -> None:
+    """Of a request that turned out to go from another address; the same price keeps it."""
+    charger, _ = charger_of({"ip": "5/s"})
     charge = Charge()
-    charger.fill(charge, Request(SHOP), "")
-    assert (charge.needs, charge.shadows, names) == ((), ("api", "ip"), [])
+    charge.change(*charger.price(Request(SHOP), "10.0.0.1"))
+    charge.reserve()
+    first = charge.needs[0]
+    charge.change(*charger.price(Request(SHOP), "10.0.0.1"))
+    assert (charge.is_reserved, first.reserved) == (True, 1)
+    charge.change(*charger.price(Request(SHOP), "10.0.0.2"))
+    assert (charge.is_reserved, first.reserved, charge.needs == (first,)) == (False, 0, False)
 
 
 def test_a_fault_is_told_on_the_way_through_the_middlewares() -> None:

@@ -110,15 +110,15 @@ def test_what_was_granted_lately_is_told_with_each_call(clock: Clock) -> None:
     """A server that lost its tail can count it again; what was granted long before an answer is safe."""
     counter = counter_of(clock, (10, 60_000))
     fill(counter, clock, Answer(2, until=7))
-    counter.spend(2)
+    counter.spend(2, clock.now)
     clock.now += 2
     fill(counter, clock, Answer(1, until=7))
-    counter.spend(1)
+    counter.spend(1, clock.now)
     counter.wanted = 5
     assert list(counter.ask(0, ()).recent) == [(1, 7, 2), (2, 7, 1)]
     clock.now += 4
     counter.answered(0, clock.now, Answer(1, until=7))
-    counter.spend(1)
+    counter.spend(1, clock.now)
     assert [row[0] for row in counter.ask(0, ()).recent] == [3]
 
 
@@ -151,12 +151,10 @@ def test_use_is_foreseen(clock: Clock) -> None:
     fill(counter, clock, Answer(300), wanted=300)
     for _ in range(250):
         clock.now += 0.002
-        counter.spend(1)
+        counter.spend(1, clock.now)
     counter.wanted = 1
     assert counter.due() is None
-    for _ in range(40):
-        counter.spend(1)
-    assert counter.is_low
+    assert [counter.spend(1, clock.now) for _ in range(40)].index(True) > 20
     assert counter.due() == 0
     assert counter.ask(0, ()).want > 50
 
@@ -205,7 +203,7 @@ def test_alone_a_node_gives_itself_a_part(clock: Clock) -> None:
     for _ in range(3):
         counter.mint(4)
     assert counter.purse.permits == 4
-    counter.spend(4)
+    counter.spend(4, clock.now)
     clock.now += 0.9
     counter.mint(4)
     assert counter.purse.permits == 0

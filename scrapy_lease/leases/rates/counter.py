@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import math
 import random
-from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
+from scrapy_lease.leases.rates.lanes import Lane
 from scrapy_lease.leases.rates.slices import DRIFT, GUARD, GUARD_SHARE, Purse, Slice
 from scrapy_lease.leases.rates.words import CounterName, Granted, Limit, RateAsk, RateOptions
 
-#: Seconds for which a server may not have kept what it answered.
-RECENT = 3.0
-#: Seconds over which use is averaged, and for which permits are asked for ahead.
-MEMORY, AHEAD = 1.0, 0.5
+#: Seconds over which use is averaged; at most so many seconds of it are added up before.
+MEMORY, FOLD = 1.0, 0.05
+#: Seconds of use for which permits are asked for ahead: where they are short, and where most of them are nobody's.
+AHEAD, FAR_AHEAD = 0.5, 2.0
 #: Seconds of use that must be at hand: as long as asking for more may take.
 LOW = 0.1
+#: The part of what is needed that, being here, is not worth adding to a pipeline that leaves anyway.
+FULL = 0.75
+#: The part of the guard that is kept where most permits are nobody's: what arrives late finds room.
+LOOSE = 0.2
+#: The most of a window that it ends earlier here because this process is slow to send.
+SLOW_SHARE = 0.25
 #: ms of a window in which what nobody needs is not worth a call.
 SHORT = 2000
 #: Parts of a sliding window; see ``_sliding.lua``.
@@ -31,42 +36,6 @@ SOONEST, LATEST = 0.02, 5.0
 JITTER = 0.02
 #: Seconds before a new server is asked again.
 GRACE = 0.25
-
-
-class Lane:
-    """The calls to one shard: at most one is under way."""
-
-    __slots__ = ("full_until", "is_busy", "must_tell", "n", "next_try", "recent", "sid", "slots", "unanswered")
-
-    def __init__(self) -> None:
-        self.n = 0
-        #: Of the last call: the session that made it.
-        self.sid = ""
-        self.unanswered: RateAsk | None = None
-        self.is_busy = False
-        #: Is the server another one, which may have forgotten what was granted lately?
-        self.must_tell = False
-        #: (moment, n, until, permits) of what was granted within the last seconds before the last answer.
-        self.recent: deque[tuple[float, int, int, int]] = deque()
-        #: Clock times (s): from which on asking may give something; until which there is nothing.
-        self.next_try = self.full_until = float("-inf")
-        #: After the present one, for which a sliding slice is asked for: as many as an answer takes.
-        self.slots = 1
-
-    def make(self, ask: RateAsk, number: Callable[[], int]) -> RateAsk:
-        """Return the next call, or the one that is to be repeated; it is under way."""
-        self.is_busy, self.must_tell = True, False
-        if self.unanswered is None:
-            self.n = number()
-            self.unanswered = replace(ask, recent=[row[1:] for row in self.recent])
-        return self.unanswered
-
-    def noted(self, now: float, granted: Granted) -> None:
-        """Keep in mind what was granted now: what was granted long before an answer is safe in the store."""
-        while self.recent and self.recent[0][0] < now - RECENT:
-            self.recent.popleft()
-        if granted.permits:
-            self.recent.append((now, self.n, granted.until, granted.permits))
 
 
 class Counter:
@@ -95,8 +64,14 @@ class Counter:
         self._number = number
         self._clock = clock
         self._minted_until = float("-inf")
+        #: Were most permits nobody's when it was answered last?
+        self._is_plenty = False
+        #: Permits spent in a second, as of a moment; those spent since; how few are too few.
         self._rate = 0.0
         self._rated = self.used
+        self._fresh = 0
+        self._low = 0.0
+        self.hurry(0.0)
 
     def __repr__(self) -> str:
         return f"<Counter {self.name.name} {self.limit.permits}/{self.limit.window} ms: {self.purse}>"
@@ -104,28 +79,38 @@ class Counter:
     @property
     def rate(self) -> float:
         """Permits spent in a second, of late."""
-        return self._rate * math.exp((self._rated - self._clock()) / MEMORY)
+        self._fold(self._clock())
+        return self._rate
 
     @property
     def opens_in(self) -> float:
         """Seconds after which there may be permits again; 0: any moment."""
-        return max(0.0, min(lane.full_until for lane in self.lanes) - self._clock())
+        now, margin = self._clock(), self.purse.margin
+        return max(0.0, min(lane.full_at(now, margin) for lane in self.lanes) - now)
 
     def has(self, permits: int) -> bool:
         """Are so many here, besides those that are reserved?"""
         return self.purse.permits - self.reserved >= permits
 
-    def spend(self, permits: int) -> None:
-        """Spend permits that are here for certain."""
-        now = self._clock()
-        self.purse.spend(permits)
-        self._rate = self.rate + permits / MEMORY
-        self._rated = self.used = now
+    def spend(self, permits: int, now: float) -> bool:
+        """Spend, at clock time *now* (s), permits that are here for certain; are there few left?
 
-    @property
-    def is_low(self) -> bool:
-        """Is there less than what is spent while more is asked for?"""
-        return self.purse.permits - self.reserved <= self.rate * LOW
+        Few is what is spent while more is asked for.
+        """
+        left = self.purse.spend(permits)
+        self.used = now
+        self._fresh += permits
+        if now - self._rated > FOLD:
+            self._fold(now)
+        return left - self.reserved <= self._low
+
+    def hurry(self, late: float) -> None:
+        """What is sent now leaves so many seconds late: permits are of use the less long."""
+        if self._options.algorithm == "sliding":
+            return
+        window = self.limit.window / 1000
+        guard = min(GUARD, window * GUARD_SHARE)
+        self.purse.margin = guard * LOOSE if self._is_plenty else max(guard, min(late, window * SLOW_SHARE))
 
     def mint(self, permits: int) -> None:
         """Take permits that no store granted, once in a window by this host's clock."""
@@ -136,27 +121,31 @@ class Counter:
 
     # what is to be asked
 
-    def due(self) -> int | None:
-        """Return the shard to ask now, None for none."""
-        now, lanes = self._clock(), self.lanes
+    def due(self, *, rides: bool = False) -> int | None:
+        """Return the shard to ask now, None for none.
+
+        :param rides: others are asked now anyway, so it may be a little early.
+        """
+        now, lanes, margin = self._clock(), self.lanes, self.purse.margin
         for shard, lane in enumerate(lanes):
             if (lane.unanswered is not None or lane.must_tell) and not lane.is_busy and lane.next_try <= now:
                 return shard
-        if self._missing() <= 0 or any(lane.is_busy for lane in lanes):
+        if self._missing(rides) <= 0 or any(lane.is_busy for lane in lanes):
             return None
         order = ((self._home + step) % len(lanes) for step in range(len(lanes)))
-        return next((shard for shard in order if lanes[shard].next_try <= now), None)
+        return next((shard for shard in order if lanes[shard].opens_at(now, margin) <= now), None)
 
     def due_in(self) -> float:
         """Return the seconds after which :meth:`due` may change by itself."""
+        now, margin = self._clock(), self.purse.margin
         waiting = [lane.next_try for lane in self.lanes if lane.unanswered is not None and not lane.is_busy]
         if not any(lane.is_busy for lane in self.lanes) and self._missing() > 0:
-            waiting += [lane.next_try for lane in self.lanes]
-        return min(waiting, default=float("inf")) - self._clock()
+            waiting += [lane.opens_at(now, margin) for lane in self.lanes]
+        return min(waiting, default=float("inf")) - now
 
     def ask(self, shard: int, days: tuple[int, ...]) -> RateAsk:
         """Return the call to make of a shard; it is under way until :meth:`answered` or :meth:`failed`."""
-        return self.lanes[shard].make(self._call(shard, days, want=max(0, self._missing())), self._number)
+        return self.lanes[shard].make(self._call(shard, days, want=max(0, self._missing(True))), self._number)
 
     def give_back(self, shard: int, days: tuple[int, ...], *, keep: int = 0) -> RateAsk | None:
         """Return the call that gives back what a shard gave, all but *keep* of what is here; None: there is nothing."""
@@ -169,7 +158,7 @@ class Counter:
     @property
     def need(self) -> int:
         """Permits that will be needed soon."""
-        ahead = min(AHEAD, self.limit.window / 1000)
+        ahead = min(FAR_AHEAD if self._is_plenty else AHEAD, self.limit.window / 1000)
         return max(self.wanted, math.ceil(self.rate * ahead - 0.5))
 
     @property
@@ -189,18 +178,25 @@ class Counter:
 
     # what was told
 
-    def answered(self, shard: int, asked: float, granted: Granted) -> None:
-        """Take in the answer to the call of a shard that was sent at clock time *asked* (s)."""
+    def answered(self, shard: int, asked: float, granted: Granted, late: float = 0.0) -> None:
+        """Take in the answer to the call of a shard that was sent at clock time *asked* (s).
+
+        :param late: seconds by which this process is slow to send.
+        """
         lane, now = self.lanes[shard], self._clock()
         ask, lane.unanswered, lane.is_busy = lane.unanswered, None, False
         assert ask is not None
+        self._is_plenty = granted.free * 2 * len(self.lanes) >= self.limit.permits
+        self.hurry(late)
         left = min(granted.left, 2 * self.limit.window) / 1000
-        ends = asked + left - self._guard(left)
+        ends = asked + left - self._drift(left)
         lane.noted(now, granted)
         self.purse.add(Slice(shard, granted.until, ends, granted.permits))
         lane.slots = self._slots_for(now - asked)
         lane.full_until = float("-inf")
-        if ask.want and ends <= now:
+        if self._options.algorithm == "fixed":
+            lane.ends, lane.reopens = ends, asked + max(0.0, left) + random.uniform(0.001, 0.002)
+        if ask.want and ends - self.purse.margin <= now:
             # Nothing of this window is of use any more.
             lane.full_until = lane.next_try = asked + max(0.0, left) + 0.001
         elif granted.permits >= ask.want:
@@ -220,9 +216,13 @@ class Counter:
         lane.is_busy = False
         lane.next_try = self._clock() + wait
 
-    def _guard(self, left: float) -> float:
-        part = left if self._options.algorithm == "sliding" else self.limit.window / 1000
-        return min(GUARD, part * GUARD_SHARE) + max(0.0, left) * DRIFT
+    def _drift(self, left: float) -> float:
+        """Return the seconds by which a slice ends here before it does on the server's clock, which may run faster.
+
+        Of a sliding limit each slice has a guard of its own; of a fixed one it is the purse's margin.
+        """
+        drift = max(0.0, left) * DRIFT
+        return drift + min(GUARD, left * GUARD_SHARE) if self._options.algorithm == "sliding" else drift
 
     def _slots_for(self, seconds: float) -> int:
         """Return after how many slots an answer that took so long is still of use: of half a window at most."""
@@ -235,9 +235,15 @@ class Counter:
         sliding = self.lanes[shard].slots if self._options.algorithm == "sliding" else 0
         return RateAsk(*self.limit, want, days, sliding, self._options.is_paced, back)
 
-    def _missing(self) -> int:
+    def _missing(self, rides: bool = False) -> int:
         """Return how many permits to ask for: none while there are enough for as long as asking takes."""
-        here = self.purse.permits - self.reserved
-        if here > self.rate * LOW and here >= min(self.wanted, 1):
+        here, need = self.purse.permits - self.reserved, self.need
+        if here >= min(self.wanted, 1) and here > (need * FULL if rides else self._low):
             return 0
-        return min(self.need - here, self.limit.permits)
+        return min(need - here, self.limit.permits)
+
+    def _fold(self, now: float) -> None:
+        """Add up what was spent since the last time."""
+        self._rate = self._rate * math.exp((self._rated - now) / MEMORY) + self._fresh / MEMORY
+        self._rated, self._fresh = now, 0
+        self._low = self._rate * LOW

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta, tzinfo
 from zoneinfo import ZoneInfo
 
@@ -22,3 +23,26 @@ def days_around(wall: float, timezone: str) -> tuple[int, ...]:
     days = (today + timedelta(days=number) for number in range(-BEFORE, AFTER + 1))
     # Where a change of clocks leaves midnight out, it is taken for the moment of the change.
     return tuple(int(datetime(day.year, day.month, day.day, tzinfo=zone).timestamp() * 1000) for day in days)
+
+
+class Calendar:
+    """The days around the present one by the server's clock, as far as that is known.
+
+    :param timezone: whose days; a name of the IANA database.
+    """
+
+    def __init__(self, timezone: str) -> None:
+        self._timezone = timezone
+        #: ms by which the server's clock is ahead of this host's.
+        self._ahead = 0.0
+
+    def __repr__(self) -> str:
+        return f"<Calendar of {self._timezone}>"
+
+    def correct(self, wall: float) -> None:
+        """The server's clock shows *wall* (ms)."""
+        self._ahead = wall - time.time() * 1000
+
+    def days(self) -> tuple[int, ...]:
+        """Return the midnights around now."""
+        return days_around(time.time() * 1000 + self._ahead, self._timezone)

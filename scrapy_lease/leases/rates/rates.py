@@ -12,13 +12,12 @@ import contextlib
 import itertools
 import logging
 import random
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from scrapy_lease.exceptions import OtherDays, SessionLost, StoreRefused, StoreUnavailable
 from scrapy_lease.leases.rates.counter import Counter
-from scrapy_lease.leases.rates.days import days_around
+from scrapy_lease.leases.rates.days import Calendar
 from scrapy_lease.leases.rates.words import DAY, CounterName, Limit, RateAsk, RateOptions, RateStore
 from scrapy_lease.leases.session import Session, boot_time
 
@@ -42,12 +41,16 @@ class Rates:
     :param demand: returns the permits that requests at hand want of each counter, those with a reservation aside.
     :param on_room: called when requests that were refused might get their permits now, or it shows that they will not.
     :param is_alone: does the crawl go on without the store? Then each counter gives a part of its limit by itself.
+    :param lateness: returns the seconds by which what is sent now leaves this host late.
+    :param on_call: called when the store is about to be asked: what else there is to ask leaves with it.
+    :param on_forget: called when counters are forgotten that nobody used for long.
     """
 
     def __init__(
         self, options: RateOptions, store: RateStore, session: Session, *, demand: Callable[[], Mapping[Counter, int]],
         on_room: Callable[[], None], is_alone: Callable[[], bool] = lambda: False,
-        clock: Callable[[], float] = boot_time,
+        lateness: Callable[[], float] = lambda: 0.0, on_call: Callable[[], None] = lambda: None,
+        on_forget: Callable[[], None] = lambda: None, clock: Callable[[], float] = boot_time,
     ) -> None:  # fmt: skip
         self._options = options
         self._store = store
@@ -55,6 +58,9 @@ class Rates:
         self._demand = demand
         self._on_room = on_room
         self._is_alone = is_alone
+        self._lateness = lateness
+        self._on_call = on_call
+        self._on_forget = on_forget
         self._clock = clock
         self._counters: dict[str, Counter] = {}
         #: Those that may have to ask for something: of some thousand keys few do.
@@ -62,8 +68,7 @@ class Rates:
         self._wanted: set[Counter] = set()
         self._numbers = itertools.count(1)
         self._home = random.randrange(1 << 16)
-        #: ms by which the server's clock is ahead of this host's, as far as days are concerned.
-        self._ahead = 0.0
+        self._calendar = Calendar(options.timezone)
         self._generation = session.generation
         self._wake = asyncio.Event()
         self._calls: set[asyncio.Task[None]] = set()
@@ -92,32 +97,24 @@ class Rates:
 
     def may_spend(self, needs: Needs, cost: int) -> bool:
         """Are permits for *cost* here, of each counter, besides those that are reserved? If not, they are asked for."""
+        now = self._clock()
         for counter in needs:
-            if not counter.has(cost) and not self._mint(counter, cost):
+            if counter.purse.at(now) - counter.reserved < cost and not self._mint(counter, cost):
                 self.miss()
                 return False
         return True
 
-    def reserve(self, needs: Needs, cost: int) -> None:
-        """Leave permits to a request that is on its way."""
-        for counter in needs:
-            counter.reserved += cost
-
-    def release(self, needs: Needs, cost: int) -> None:
-        """A request does not count on its reservation any more."""
-        for counter in needs:
-            counter.reserved -= cost
-
     def spend(self, needs: Needs, cost: int) -> bool:
         """Spend *cost* permits of each counter at this instant, whoever has reserved them, or of none."""
+        now = self._clock()
         for counter in needs:
-            if counter.purse.permits < cost and not self._mint(counter, cost):
+            if counter.purse.at(now) < cost and not self._mint(counter, cost):
                 self.miss()
                 return False
         for counter in needs:
-            counter.spend(cost)
-            if counter.is_low:
-                self._active[counter] = None
+            if counter.spend(cost, now) and counter not in self._active:
+                # The others of such requests will be asked soon, too.
+                self._active.update(dict.fromkeys(needs))
                 self._wake.set()
         return True
 
@@ -186,11 +183,11 @@ class Rates:
             self._has_minted = False
             for counter in self._counters.values():
                 counter.purse.take_out(counter.purse.permits, -1)
+        if self._ask():
+            self._ask(rides=True)
+            self._on_call()
         wait = STEP
         for counter in list(self._active):
-            shard = counter.due()
-            if shard is not None:
-                self._call(counter, shard, counter.ask(shard, self._days(counter)))
             due_in = counter.due_in()
             wait = min(wait, due_in)
             if not counter.is_calling and due_in == float("inf"):
@@ -199,23 +196,34 @@ class Rates:
             self._tidy()
         return wait
 
+    def _ask(self, *, rides: bool = False) -> bool:
+        """Ask for all that is due, in one pipeline; is there any?"""
+        due = [(counter, shard) for counter in self._active if (shard := counter.due(rides=rides)) is not None]
+        for counter, shard in due:
+            self._call(counter, shard, counter.ask(shard, self._days(counter)))
+        return bool(due)
+
     def _note_demand(self) -> None:
-        demand = self._demand()
+        demand, late = self._demand(), self._lateness()
         for counter in self._wanted - demand.keys():
             counter.wanted = 0
         for counter, permits in demand.items():
             counter.wanted = permits
+            counter.hurry(late)
         self._wanted = set(demand)
         self._active.update(dict.fromkeys(demand))
 
     def _tidy(self) -> None:
         """Give back what lies idle, forget counters that nobody uses."""
         now = self._tidied = self._clock()
-        for label, counter in list(self._counters.items()):
+        for counter in self._counters.values():
             if counter.surplus > 0:
                 self._give_back(counter, counter.need)
-            elif counter.is_idle and counter.used < now - FORGET:
-                del self._counters[label]
+        forgotten = [label for label, each in self._counters.items() if each.used < now - FORGET and each.is_idle]
+        for label in forgotten:
+            del self._counters[label]
+        if forgotten:
+            self._on_forget()
 
     def _give_back(self, counter: Counter, keep: int) -> None:
         for shard in range(len(counter.lanes)):
@@ -239,7 +247,7 @@ class Rates:
         try:
             granted = await self._store.take(sid, lane.n, replace(counter.name, shard=shard), ask, previous=previous)
         except OtherDays as error:
-            self._ahead = error.wall - time.time() * 1000
+            self._calendar.correct(error.wall)
             lane.unanswered = replace(ask, days=self._days(counter))
             counter.failed(shard, 0.0)
         except SessionLost:
@@ -255,16 +263,15 @@ class Rates:
             counter.failed(shard, LONGEST_RETRY)
         else:
             self._failures, lane.sid = 0, sid
-            counter.answered(shard, asked, granted)
+            counter.answered(shard, asked, granted, self._lateness())
             if self._is_missed and (granted.permits or counter.opens_in):
                 self._is_missed = False
                 self._on_room()
         self._wake.set()
 
     def _days(self, counter: Counter) -> tuple[int, ...]:
-        if counter.limit.window != DAY or self._options.algorithm == "sliding":
-            return ()
-        return days_around(time.time() * 1000 + self._ahead, self._options.timezone)
+        is_day = counter.limit.window == DAY and self._options.algorithm == "fixed"
+        return self._calendar.days() if is_day else ()
 
     def _mint(self, counter: Counter, cost: int) -> bool:
         """Where the store is away and the crawl goes on: a part of the limit, by this host's clock."""

@@ -25,11 +25,18 @@ class Purse:
     """The slices of one limit on one key. A slice that is over is worth nothing: the store has forgotten it too.
 
     :param clock: the boot-time clock, in s.
+    :ivar margin: seconds before its end from which on nothing of a slice is spent: it could arrive too late.
     """
 
+    __slots__ = ("_clock", "_ends", "_slices", "_total", "margin")
+
     def __init__(self, clock: Callable[[], float]) -> None:
+        self.margin = 0.0
         self._clock = clock
         self._slices: list[Slice] = []
+        #: Permits of all slices, and clock time (s) at which the first of them is over.
+        self._total = 0
+        self._ends = float("inf")
 
     def __repr__(self) -> str:
         return f"<Purse: {self.permits} permits>"
@@ -37,34 +44,42 @@ class Purse:
     @property
     def permits(self) -> int:
         """How many may be spent at this instant."""
-        slices = self._slices
-        if not slices:
-            return 0
-        now = self._clock()
-        if slices[0].ends <= now:
-            self._slices = slices = [each for each in slices if each.ends > now and each.permits]
-        return sum(each.permits for each in slices)
+        return self.at(self._clock())
+
+    def at(self, now: float) -> int:
+        """How many may be spent at clock time *now* (s), which no later call may go behind."""
+        if now + self.margin >= self._ends:
+            self._slices = [each for each in self._slices if each.ends > now + self.margin and each.permits]
+            self._count()
+        return self._total
 
     def add(self, slice_: Slice) -> None:
         """Take a slice in; of one window all that is known of its end is that it is no earlier."""
-        if not slice_.permits or slice_.ends <= self._clock():
+        if not slice_.permits or slice_.ends - self.margin <= self._clock():
             return
         for each in self._slices:
             if (each.shard, each.until) == (slice_.shard, slice_.until):
                 each.permits += slice_.permits
                 each.ends = max(each.ends, slice_.ends)
-                return
-        self._slices.append(slice_)
+                break
+        else:
+            self._slices.append(slice_)
         self._slices.sort(key=lambda each: each.ends)
+        self._count()
 
-    def spend(self, permits: int) -> None:
-        """Spend what there is for certain, :attr:`permits` having been asked; what ends first goes first."""
+    def spend(self, permits: int) -> int:
+        """Spend what there is for certain, :meth:`at` having been asked; what ends first goes first.
+
+        :returns: how many are left.
+        """
+        self._total -= permits
         for each in self._slices:
             spent = min(permits, each.permits)
             each.permits -= spent
             permits -= spent
             if not permits:
-                return
+                break
+        return self._total
 
     def take_out(self, permits: int, shard: int) -> list[tuple[int, int]]:
         """Remove up to so many of one shard, those that last longest first; return (until, permits) of each slice."""
@@ -75,8 +90,13 @@ class Purse:
                 each.permits -= number
                 permits -= number
                 taken.append((each.until, number))
+        self._count()
         return taken
 
     def of_shard(self, shard: int) -> int:
         """Return how many permits of one shard are left."""
         return sum(each.permits for each in self._slices if each.shard == shard)
+
+    def _count(self) -> None:
+        self._total = sum(each.permits for each in self._slices)
+        self._ends = self._slices[0].ends if self._slices else float("inf")
