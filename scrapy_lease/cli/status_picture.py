@@ -7,7 +7,8 @@ reach the store at present; a node that cannot is *silent* like one that has die
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from scrapy_lease.store.instant import Instant, pairs
@@ -18,7 +19,10 @@ from scrapy_lease.store.tools import Read, Tools
 #: Counters that a job's hash ``meta`` holds for the present run.
 COUNTERS = ("accepted", "duplicate", "done", "rejected", "failed", "died", "taken_over")
 
-_SESSION_FIELDS = ("node", "pid", "generation", "opened", "beat", "ttl", "closed")
+_SESSION_FIELDS = ("node", "pid", "generation", "opened", "beat", "ttl", "closed", "waits", "waited")
+
+#: ms for which counts what a session told of its requests that wait.
+_TOLD = 5000
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,7 @@ class SessionPicture:
     :param last_beat: s since its last heartbeat.
     :param deadline_left: s until its deadline on the lease clock.
     :param ttl: its time to live in s, None before its first heartbeat.
+    :param waits: what its requests wait for, as it told lately: (cause, requests, s until some may go on).
     """
 
     id: str
@@ -46,6 +51,7 @@ class SessionPicture:
     ttl: float | None
     generation: int | None
     held: int
+    waits: tuple[tuple[str, int, float], ...] = ()
 
     @property
     def is_live(self) -> bool:
@@ -97,6 +103,7 @@ class JobPicture:
                 yield "downloader full", self.ready, None
         if self.delayed:
             yield "delayed", self.delayed, self.next_due
+        yield from _waiting(session for session in live if session.state == "live")
         gone = [session for session in self.sessions if session.state != "live" and session.held]
         if gone:
             yield "holder gone", sum(session.held for session in gone), max(each.deadline_left for each in gone)
@@ -211,7 +218,23 @@ def _session_picture(
         ttl=None if ttl is None else ttl / 1000,
         generation=int(fields["generation"]) if "generation" in fields else None,
         held=held,
+        waits=_waits(fields, now),
     )
+
+
+def _waits(fields: dict[str, str], now: Instant) -> tuple[tuple[str, int, float], ...]:
+    if now.lease - int(fields.get("waited", 0)) > _TOLD:
+        return ()
+    return tuple((cause, number, wait / 1000) for cause, number, wait in json.loads(fields.get("waits", "[]")))
+
+
+def _waiting(sessions: Iterable[SessionPicture]) -> Iterator[tuple[str, int, float]]:
+    """Yield what requests of several sessions wait for, each cause once."""
+    causes: dict[str, tuple[int, float]] = {}
+    for cause, number, seconds in (wait for session in sessions for wait in session.waits):
+        requests, first = causes.get(cause, (0, seconds))
+        causes[cause] = requests + number, min(first, seconds)
+    yield from ((cause, *causes[cause]) for cause in sorted(causes))
 
 
 def _reader(start: dict[str, str], sessions: Sequence[SessionPicture]) -> str | None:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import random
 import time
+from collections.abc import Awaitable, Callable
 
 from scrapy_lease.exceptions import StoreError
 from scrapy_lease.store.rate_scripts import RateScripts
@@ -23,12 +24,16 @@ FIRST = 5.0
 class Blocks:
     """See the module's docstring.
 
+    :param look: asks the store what is paused, each key with the seconds that are left.
     :param longest: seconds that a pause lasts at most.
     :param escalate: addresses of one site.
     """
 
-    def __init__(self, store: RateScripts, *, longest: float, escalate: int) -> None:
+    def __init__(
+        self, store: RateScripts, look: Callable[[], Awaitable[dict[str, float]]], *, longest: float, escalate: int
+    ) -> None:
         self._store = store
+        self._look = look
         self._longest = longest
         self._escalate = escalate
         #: Key -> clock time (s) at which its pause ends.
@@ -83,7 +88,7 @@ class Blocks:
                 await self._tell(*self._untold[0])
                 del self._untold[0]
             asked = time.monotonic()
-            known = await self._store.blocks()
+            known = await self._look()
         except StoreError:
             # Told again with the next look; here the pause has begun.
             return

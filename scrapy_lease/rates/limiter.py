@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter as Bag
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Self
 from weakref import WeakKeyDictionary
 
@@ -22,14 +21,17 @@ from scrapy.crawler import Crawler
 from scrapy.http import Response
 
 from scrapy_lease.exceptions import NoPermit
-from scrapy_lease.leases.rates import Counter, RateOptions, Rates
+from scrapy_lease.leases.rates import RateOptions, Rates
 from scrapy_lease.leases.session import Beat
 from scrapy_lease.outcomes import Tracker
 from scrapy_lease.rates.addresses import Addresses, exit_of
 from scrapy_lease.rates.blocks import Blocks
-from scrapy_lease.rates.charges import Charge, Charger, Charges
+from scrapy_lease.rates.charges import Charge, Charges
+from scrapy_lease.rates.line import Row, demand_of, waits_of
+from scrapy_lease.rates.neighbours import Neighbours
 from scrapy_lease.rates.parking import Parking
 from scrapy_lease.rates.pauses import Pauses
+from scrapy_lease.rates.prices import Charger
 from scrapy_lease.rates.tally import Tally
 from scrapy_lease.rates.waiters import Waiters
 from scrapy_lease.runtime import Runtime
@@ -57,18 +59,21 @@ class Limiter:
         self._park_after = settings.rate_park_after
         self._media_wait = settings.proxy_wait
         store = RateScripts(runtime.scripts.channel, runtime.scope.namespace)
-        self._blocks = Blocks(store, longest=settings.rate_retry_after_max, escalate=settings.rate_escalate)
-        self._pauses = Pauses(crawler, settings, self._blocks)
         options = RateOptions(settings.rate_algorithm, settings.rate_pace, settings.rate_shards, settings.timezone)
         self._rates = Rates(
             options, store, runtime.session,
-            demand=self._demand, on_room=self._give_room, is_alone=runtime.gate.is_alone_now,
+            demand=lambda: demand_of(self._rows()), on_room=self._give_room, is_alone=runtime.gate.is_alone_now,
             lateness=lambda: TURNS * runtime.lag.recent, on_call=lambda: self._blocks.look(PAUSES_ALONG),
             on_forget=lambda: charger.forget(),
         )  # fmt: skip
         charger = Charger(
             crawler, settings.rates, self._rates.counter, share=settings.rate_share, node_ip=settings.node_ip
         )
+        neighbours = Neighbours(store, runtime.session, settings.rates, charger, lambda: waits_of(self._rows()))
+        self._blocks = Blocks(
+            store, neighbours.look, longest=settings.rate_retry_after_max, escalate=settings.rate_escalate
+        )
+        self._pauses = Pauses(crawler, settings, self._blocks)
         names = {dimension.name for dimension in settings.rates}
         self._has_addresses = "ip" in names and bool(settings.pools)
         self._charges = Charges(
@@ -267,13 +272,10 @@ class Limiter:
             self._parking.put_back()
         self._wake_engine()
 
-    def _demand(self) -> Bag[Counter]:
-        """Permits that requests at hand want, those that reserved some aside."""
-        demand: Bag[Counter] = Bag()
-        if self._parking is not None:
-            self._parking.demand(demand)
-        self._waiters.demand(demand)
-        return demand
+    def _rows(self) -> Iterator[Row]:
+        """Requests at hand, those that reserved their permits aside."""
+        yield from () if self._parking is None else self._parking.rows()
+        yield from self._waiters.rows()
 
     async def _look(self) -> None:
         while True:

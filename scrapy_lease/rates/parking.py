@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter as Bag
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from scrapy import Request
 
 from scrapy_lease.leases.rates import Counter
 from scrapy_lease.rates.charges import Charge
+from scrapy_lease.rates.line import Row, wait_of
 
 if TYPE_CHECKING:
     from scrapy_lease.scheduler.tries import Tries
@@ -58,7 +59,7 @@ class Parking:
             if self._window.parked >= PARKED:
                 break
             charge = self._charge_of(found.request)
-            if self._wait_of(charge, ahead) > self._patience:
+            if wait_of(charge, ahead) > self._patience:
                 self._window.park(found, charge.group)
                 parked.append(charge)
         return parked
@@ -69,27 +70,23 @@ class Parking:
             return False
         ahead: Bag[Counter] = Bag()
         for found in self._window.in_order():
-            self._wait_of(self._charge_of(found.request), ahead)
+            wait_of(self._charge_of(found.request), ahead)
         has_any = False
         for group in self._window.groups():
             while self._window.has_room and (first := self._window.first_of(group)) is not None:
-                if self._wait_of(self._charge_of(first.request), ahead) > self._patience:
+                if wait_of(self._charge_of(first.request), ahead) > self._patience:
                     break
                 self._window.put_back(group)
                 has_any = True
         return has_any
 
-    def demand(self, demand: Bag[Counter]) -> None:
-        """Add the permits that requests held ready, or parked, want; not of those that may not be sent yet anyway."""
-        now = time.monotonic()
-        rows = [(self._charge_of(found.request), 1) for found in self._window.in_order()]
+    def rows(self) -> Iterator[Row]:
+        """Yield what requests held ready cost, and of those that are parked the first of each group for all."""
+        yield from ((self._charge_of(found.request), 1) for found in self._window.in_order())
         for group, number in self._window.groups().items():
             first = self._window.first_of(group)
             if first is not None:
-                rows.append((self._charge_of(first.request), number))
-        for charge, number in rows:
-            for counter in charge.needs if charge.not_before <= now else ():
-                demand[counter] += charge.cost * number
+                yield self._charge_of(first.request), number
 
     def _go_on(self) -> None:
         """To wait for permits is no want of progress."""
@@ -97,14 +94,3 @@ class Parking:
         for found in self._window:
             if found.hold is not None:
                 found.hold.progress = now
-
-    def _wait_of(self, charge: Charge, ahead: Bag[Counter]) -> float:
-        """Return the seconds for which a request waits behind *ahead* at least, and count it among these."""
-        wait = charge.not_before - time.monotonic()
-        for counter in charge.needs:
-            missing = ahead[counter] + charge.cost - max(0, counter.purse.permits - counter.reserved)
-            ahead[counter] += charge.cost
-            if missing > 0:
-                windows = (missing - 1) // counter.limit.permits
-                wait = max(wait, counter.opens_in + windows * counter.limit.window / 1000)
-        return wait

@@ -12,7 +12,8 @@ from scrapy_lease.policy import Judge, retry_after
 from scrapy_lease.proxies.manager import Proxies
 from scrapy_lease.rates.addresses import exit_of
 from scrapy_lease.rates.blocks import Blocks
-from scrapy_lease.rates.charges import Charge, site_of
+from scrapy_lease.rates.charges import Charge
+from scrapy_lease.rates.prices import site_of
 from scrapy_lease.settings import LeaseSettings
 
 
@@ -40,13 +41,12 @@ class Pauses:
 
     def hold(self, request: Request, charge: Charge) -> bool:
         """Is *request* to wait now? If so, its charge says until when."""
-        if not self._blocks.has_any:
-            return False
-        until = self._blocks.until(site_of(request), self._address_of(request))
-        if until <= time.monotonic():
-            return False
-        charge.not_before = until
-        return True
+        charge.is_paused = False
+        if self._blocks.has_any:
+            until = self._blocks.until(site_of(request), self._address_of(request))
+            if until > time.monotonic():
+                charge.is_paused, charge.not_before = True, until
+        return charge.is_paused
 
     def may_ask(self, status: int) -> bool:
         """Is an answer with this status one that asks for a pause, unless the spider wants to see it?"""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter as Bag
 from collections.abc import Callable, Iterator
 
-from scrapy_lease.leases.rates import Counter
 from scrapy_lease.rates.charges import Charge
+from scrapy_lease.rates.line import Row
 
 
 class Waiters:
@@ -39,11 +38,9 @@ class Waiters:
             self._waiters.pop(charge, None)
         return charge.is_reserved
 
-    def demand(self, demand: Bag[Counter]) -> None:
-        """Add the permits that are waited for."""
-        for charge in self._waiters:
-            for counter in charge.needs:
-                demand[counter] += charge.cost
+    def rows(self) -> Iterator[Row]:
+        """Yield what they cost."""
+        return ((charge, 1) for charge in self)
 
     def wake(self, charge: Charge) -> None:
         """Let one go on, whether permits are reserved for it or not."""

@@ -9,8 +9,9 @@ nothing is refused: who wrote it meant some requests, and those would go unlimit
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -64,6 +65,12 @@ class Dimension:
     rules: tuple[Rule, ...] = ()
     function: Callable[[Any], Any] | None = None
 
+    @property
+    def limits(self) -> Iterator[tuple[str, Limit]]:
+        """Each limit, with what an operator calls its rule."""
+        yield from ((self.name, limit) for limit in self.each)
+        yield from ((f"{self.name} {rule.text}", limit) for rule in self.rules for limit in rule.limits)
+
 
 def checked_limits(value: Any) -> tuple[Dimension, ...]:
     """Return LEASE_RATE_LIMITS read; raise ValueError saying what is wrong with it."""
@@ -72,6 +79,20 @@ def checked_limits(value: Any) -> tuple[Dimension, ...]:
     if not isinstance(value, Mapping) or not value:
         raise ValueError("is no mapping of dimensions to limits")
     return tuple(_dimension(name, given) for name, given in value.items())
+
+
+def spec_of(dimensions: Iterable[Dimension]) -> str:
+    """Return dimensions as JSON that :func:`checked_limits` reads; those that limit the same are the same text."""
+    return json.dumps({each.name: _spec(each) for each in sorted(dimensions, key=lambda each: each.name)})
+
+
+def limits_of(spec: str) -> Iterator[tuple[str, Limit]]:
+    """Yield each limit of what :func:`spec_of` made, with what an operator calls its rule; functions may be missing."""
+    for name, given in json.loads(spec).items():
+        rules = given if isinstance(given, Mapping) else {REST: given}
+        for text, limits in rules.items():
+            rule = name if text == REST else f"{name} {text}"
+            yield from ((rule, parse_limit(limit)) for limit in limits)
 
 
 def parse_limit(text: str) -> Limit:
@@ -102,6 +123,14 @@ def check_rule(rule: str) -> None:
         raise ValueError(f"the limits of {REST!r} are those of {name!r} alone")
     if text:
         _pattern(text)
+
+
+def _spec(dimension: Dimension) -> Any:
+    each = [f"{permits}/{window} ms" for permits, window in sorted(dimension.each)]
+    if not dimension.rules:
+        return each
+    rules = {rule.text: [f"{permits}/{window} ms" for permits, window in rule.limits] for rule in dimension.rules}
+    return {**rules, REST: each} if each else rules
 
 
 def _dimension(name: Any, given: Any) -> Dimension:

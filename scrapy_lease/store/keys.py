@@ -66,6 +66,11 @@ class Namespace:
         """ZSET of the keys that are blocked; HASH of how often in a row they were: see ``rate_block.lua``."""
         return f"{self.prefix}:rates:blocks", f"{self.prefix}:rates:strikes"
 
+    @property
+    def rate_specs(self) -> str:
+        """ZSET: what live sessions limit, as text -> lease clock until which it counts: see ``rate_look.lua``."""
+        return f"{self.prefix}:rates:specs"
+
     def rate_witnesses(self, site: str) -> str:
         """ZSET of the addresses that a site has asked for a pause."""
         return f"{self.prefix}:rates:limited:{_plain(site)}"

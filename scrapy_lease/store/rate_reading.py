@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from scrapy_lease.store.instant import Instant, pairs
 from scrapy_lease.store.rate_scripts import limit_field
 from scrapy_lease.store.tools import CHUNK, Read, Tools
 
@@ -45,6 +46,21 @@ async def read_counters(tools: Tools) -> list[CounterRecord]:
                         record.name, count, record.limit, record.length, record.left
                     )
     return [found[key] for key in sorted(found)]
+
+
+async def read_told(tools: Tools) -> tuple[list[str], dict[str, float]]:
+    """Return what live sessions limit, as they told it, and what is paused: each key with the seconds that are left."""
+    space = tools.namespace
+    time = await tools.command("TIME")
+    clock, specs, blocks = await tools.look([
+        Read("HGETALL", space.clock),
+        Read("ZRANGE", space.rate_specs, ("0", "-1", "WITHSCORES")),
+        Read("ZRANGE", space.rate_blocks[0], ("0", "-1", "WITHSCORES")),
+    ])  # fmt: skip
+    now = Instant.of(pairs(clock), time).lease
+    live = [spec for spec, until in pairs(specs).items() if int(until) > now]
+    left = {key: (int(until) - now) / 1000 for key, until in pairs(blocks).items()}
+    return sorted(live), {key: seconds for key, seconds in sorted(left.items()) if seconds > 0}
 
 
 async def read_set_limits(tools: Tools) -> dict[tuple[str, int], int]:

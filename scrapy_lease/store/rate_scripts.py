@@ -125,10 +125,18 @@ class RateScripts:
         of_key, of_site = await self.channel.call(Call("rate_block", keys, [pack(ask)]))
         return of_key, of_site
 
-    async def blocks(self) -> dict[str, float]:
-        """Return what is blocked, each key with the seconds that are left."""
-        reply = await self.channel.call(Call("rate_blocks", (self._space.clock, self._space.rate_blocks[0]), []))
-        return {key.decode(): int(left) / 1000 for key, left in zip(reply[::2], reply[1::2], strict=True)}
+    async def look(self, sid: str, spec: str, *, keep: int, waits: str) -> tuple[dict[str, float], list[str]]:
+        """Tell what a session limits, and what of it waits: see ``rate_look.lua``.
+
+        :returns: what is blocked, each key with the seconds that are left; what other live sessions limit.
+        """
+        space = self._space
+        keys = (space.clock, space.rate_blocks[0], space.rate_specs, space.session(sid))
+        blocked, others = await self.channel.call(
+            Call("rate_look", keys, [pack({"spec": spec, "keep": keep, "waits": waits})])
+        )
+        left = {key.decode(): int(left) / 1000 for key, left in zip(blocked[::2], blocked[1::2], strict=True)}
+        return left, sorted(other.decode() for other in others)
 
 
 def limit_field(rule: str, window: int) -> str:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from scrapy_lease.leases.rates.words import CounterName
+from scrapy_lease.settings.rate_rules import checked_limits, spec_of
 from tests.helpers.servers import Server
 from tests.integration.cli_tool import Tool
 from tests.lua.rate_bed import DAY, SECOND, RateBed
 from tests.state.pool_wire import run
 
 RULE = "api https://a.b/"
+
+
+def limited(bed: RateBed, **limits: Any) -> None:
+    """Let a live crawl have these limits."""
+    run(bed.rates.look("s", spec_of(checked_limits(limits)), keep=60 * SECOND, waits=""))
 
 
 @pytest.fixture
@@ -48,6 +56,7 @@ def test_what_is_spent_is_listed(tool: Tool, bed: RateBed) -> None:
 
 def test_a_limit_is_set_and_undone(tool: Tool, bed: RateBed) -> None:
     """It holds at once for windows of its length; undone, what is configured holds, and nothing is left to undo."""
+    limited(bed, api={"https://a.b/": ["100/day", "10/second"]})
     taker = bed.session("s", 100, DAY, name=CounterName(RULE, RULE, "label"))
     assert tool("rates", "set", RULE, "5/day").status == 0
     assert tool("rates", "set", RULE, "1/second").status == 0
@@ -56,6 +65,37 @@ def test_a_limit_is_set_and_undone(tool: Tool, bed: RateBed) -> None:
     assert tool("rates", "set", RULE, "configured", "--json").json["changed"] == 2
     assert taker.get(50) == 50
     assert tool("rates", "set", RULE, "configured").status == 1
+
+
+def test_a_limit_of_which_no_window_is_open_is_listed(tool: Tool, bed: RateBed) -> None:
+    """As long as a live crawl has it: what an operator may set is seen between windows, too."""
+    limited(bed, api={"https://a.b/": "100/day", "*": "7/minute"}, ip="5/second")
+    names = CounterName(RULE, f"{RULE} ", "label"), CounterName("ip", "ip 10.0.0.1", "another")
+    for name, length in zip(names, (DAY, SECOND), strict=True):
+        bed.session(name.rule, 5, length, name=name).take()
+    bed.pass_time(-2 * SECOND)
+    rows = {(row["name"], row["window"]): row["left"] is None for row in tool("rates", "list", "--json").json["limits"]}
+    assert rows.pop((f"{RULE} ", 86400)) is False
+    assert rows.pop(("api", 60)) is True
+    assert list(rows) in ([("ip", 1)], [("ip 10.0.0.1", 1)])
+    assert "no window open" in tool("rates", "list").stdout
+
+
+@pytest.mark.parametrize(("rule", "limit"), [("api", "5/minute"), (RULE, "5/minute"), ("ip", "5/second")])
+def test_a_limit_that_nobody_has_is_not_set(tool: Tool, bed: RateBed, rule: str, limit: str) -> None:
+    """Exit status 1, nothing is changed, and it says what limits there are."""
+    limited(bed, api={"https://a.b/": "100/day"})
+    ended = tool("rates", "set", rule, limit)
+    assert ended.status == 1
+    assert f"There is {RULE}: 100 in 86400 s" in ended.stderr.replace("\n", " ")
+    assert tool("rates", "list", "--json").json["set"] == []
+
+
+def test_without_any_limit_there_is_none_to_set(tool: Tool, bed: RateBed) -> None:
+    """Where no live crawl has limits, it says so."""
+    ended = tool("rates", "set", "ip", "5/second")
+    assert ended.status == 1
+    assert "There are no rate limits" in ended.stderr
 
 
 def test_what_is_no_limit_is_wrong_usage(tool: Tool, bed: RateBed) -> None:

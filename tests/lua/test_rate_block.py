@@ -1,4 +1,4 @@
-"""rate_block, rate_blocks: pauses that sites ask for, one step per event."""
+"""rate_block, rate_look: pauses that sites ask for, one step per event; what sessions tell each other."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def block(bed: RateBed, address: str = "10.0.0.1", wait: int = 0, **options: Any
 
 
 def blocked(bed: RateBed) -> dict[str, float]:
-    return run(bed.rates.blocks())
+    return run(bed.rates.look("nobody", "{}", keep=SECOND, waits=""))[0]
 
 
 def pass_time(bed: RateBed, seconds: float) -> None:
@@ -85,3 +85,29 @@ def test_a_stepped_clock_ends_no_pause(bed: RateBed) -> None:
     block(bed, wait=20 * SECOND)
     bed.pass_time(HOUR)
     assert blocked(bed) == {"ip 10.0.0.1 shop": 19.0}
+
+
+def test_what_others_limit_is_heard_of_while_they_live(bed: RateBed) -> None:
+    """Each text once, however many say it, and not one's own; for as long as it was told to count."""
+
+    def look(sid: str, spec: str) -> list[str]:
+        return run(bed.rates.look(sid, spec, keep=3 * SECOND, waits=""))[1]
+
+    assert look("a", "one") == []
+    assert look("b", "two") == ["one"]
+    assert look("c", "two") == ["one"]
+    for _ in range(3):
+        bed.pass_time(SECOND)
+        others = look("a", "one")
+    assert others == []
+
+
+def test_what_waits_is_kept_with_its_session(bed: RateBed) -> None:
+    """Until it is told that nothing does; of a session that there is not nothing is kept."""
+    bed.session("a")
+    for sid in ("a", "none"):
+        run(bed.rates.look(sid, "one", keep=SECOND, waits="[]"))
+    assert bed.client.hget(bed.space.session("a"), "waits") == b"[]"
+    assert not bed.client.exists(bed.space.session("none"))
+    run(bed.rates.look("a", "one", keep=SECOND, waits=""))
+    assert bed.client.hmget(bed.space.session("a"), "waits", "waited") == [None, None]

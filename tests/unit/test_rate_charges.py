@@ -10,7 +10,8 @@ from scrapy.utils.test import get_crawler
 
 from scrapy_lease.leases.rates import Counter, CounterName, Limit, RateOptions
 from scrapy_lease.meta import RequestRefused
-from scrapy_lease.rates.charges import Charge, Charger, Charges
+from scrapy_lease.rates.charges import Charge, Charges
+from scrapy_lease.rates.prices import Charger
 from scrapy_lease.settings.rate_rules import checked_limits
 
 SHOP = "http://Shop.example:8080/a?b=1"
