@@ -185,7 +185,7 @@ class Channel:
             return f"no answer within {self.timeout:g} s"
         cause = error.__cause__ or error.__context__
         if isinstance(cause, ConnectionRefusedError | ConnectionResetError | BrokenPipeError | FileNotFoundError):
-            return os.strerror(cause.errno or 0)
+            return os.strerror(cause.errno) if cause.errno else "the connection was closed"
         return str(error).rstrip(".")
 
     async def _run(self, calls: list[Call]) -> list[Any]:
