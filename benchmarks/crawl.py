@@ -133,7 +133,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="benchmarks.crawl", description=__doc__.splitlines()[0])
     systems = list(dict.fromkeys(column.system for column in COLUMNS))
     parser.add_argument("--quick", action="store_true", help="300 products, 2 rounds: only to see that it works")
-    parser.add_argument("--products", type=int, help="items of each crawl (default 1500)")
+    parser.add_argument("--products", type=int, help="items of each crawl (default 5000)")
     parser.add_argument("--rounds", type=int, help="default 5")
     parser.add_argument("--systems", default=",".join(systems), help="default: all")
     parser.add_argument("--server", choices=("redis", "valkey"), default="redis")
@@ -145,7 +145,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     needed = {column.base for column in COLUMNS if column.system in options.systems}
     if missing := needed - set(options.systems):
         parser.error(f"--systems must hold {' and '.join(sorted(missing))}, which others are compared with")
-    options.products = options.products or (300 if options.quick else 1500)
+    options.products = options.products or (300 if options.quick else 5000)
     options.rounds = options.rounds or (2 if options.quick else 5)
     return options
 
