@@ -49,10 +49,7 @@ PROXIES = {
 }
 #: Added where rates are limited.
 RATES = {
-    "DOWNLOADER_MIDDLEWARES": {
-        "scrapy_lease.middlewares.rate.RateMiddleware": 747,
-        "scrapy_lease.middlewares.rate.PauseMiddleware": 941,
-    },
+    "DOWNLOADER_MIDDLEWARES": {"scrapy_lease.middlewares.rate.RateMiddleware": 747},
 }
 _ADDON_PRIORITY = SETTINGS_PRIORITIES["addon"]
 

@@ -41,7 +41,8 @@ class Gate:
     because the store is away and LEASE_ON_STORE_DOWN allows it. Where proxies are leased, ``has_proxy(request)`` tells
     whether it goes through one, ``may_use(request)`` whether that is still this process's. Where rates are limited,
     ``pay(request)`` spends what a request costs, or tells that it cannot; ``pay_in_time(request)`` waits for that, for
-    requests that nobody can take back.
+    requests that nobody can take back; ``goes_again(request, response)`` tells whether an answer is none: it asks for a
+    pause.
     """
 
     def __init__(self, session: Session) -> None:
@@ -54,6 +55,7 @@ class Gate:
         self.has_proxy: Callable[[Request], bool] = lambda request: False
         self.may_use: Callable[[Request], bool] = lambda request: True
         self.pay: Callable[[Request], bool] = lambda request: True
+        self.goes_again: Callable[[Request, Response], bool] = lambda request, response: False
         self.pay_in_time: Callable[[Request], Awaitable[None]] | None = None
         self._under_way: dict[Request, asyncio.Task[object]] = {}
         self._cut_off: set[Request] = set()
@@ -87,14 +89,16 @@ class Gate:
         if self._timer is None:
             self._watch()
 
-    def admit(self, request: Request) -> None:
+    def admit(self, request: Request, response: Response) -> None:
         """Let the response to *request* pass.
 
-        :raises LeaseLost: the lease is gone.
+        :raises LeaseLost: the lease is gone, or the request has to go out again.
         """
         self.on_answered(request)
         if not self.may_send(request):
             raise LeaseLost(f"the response to {request} does not count: its lease is gone")
+        if self.goes_again(request, response):
+            raise LeaseLost(f"{request} goes out again: its site asks for a pause")
 
     def is_cut_off(self, request: Request) -> bool:
         """Was the download of *request* cut off here?"""
@@ -156,7 +160,10 @@ class GatedHandler:
         if not is_leased and gate.pay_in_time is not None:
             await gate.pay_in_time(request)
         if not is_leased and not gate.has_proxy(request):
-            return await self._handler.download_request(request)
+            response = await self._handler.download_request(request)
+            if gate.goes_again(request, response):
+                raise LeaseLost(f"{request} goes out again: its site asks for a pause")
+            return response
         gate.enter(request)
         try:
             response = await self._handler.download_request(request)
@@ -169,7 +176,7 @@ class GatedHandler:
             raise LeaseLost(f"{request} was cut off: its session is not confirmed any more") from None
         finally:
             gate.leave(request)
-        gate.admit(request)
+        gate.admit(request, response)
         return response
 
     async def close(self) -> None:

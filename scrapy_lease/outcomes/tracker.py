@@ -159,6 +159,10 @@ class Tracker:
         """
         return self._chained_here(request) is not None
 
+    def is_tracked(self, request: Request) -> bool:
+        """Did a scheduler hand `request` out, and is its outcome still to come?"""
+        return request in self._by_request
+
     def continued(self, request: Request) -> Request | None:
         """Return the tracked request whose chain has just ended with *request*: a redirect, a retry, or itself.
 

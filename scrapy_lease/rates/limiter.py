@@ -50,7 +50,10 @@ TRIES = 20
 
 
 class Limiter:
-    """See the module's docstring; use :meth:`of`. A part of the runtime, which starts and stops it."""
+    """See the module's docstring; use :meth:`of`. A part of the runtime, which starts and stops it.
+
+    :ivar is_met_on_the_way: is what requests cost only known there, or has nobody asked before?
+    """
 
     def __init__(self, crawler: Crawler, runtime: Runtime) -> None:
         settings = runtime.settings
@@ -76,6 +79,7 @@ class Limiter:
         self._pauses = Pauses(crawler, settings, self._blocks)
         names = {dimension.name for dimension in settings.rates}
         self._has_addresses = "ip" in names and bool(settings.pools)
+        self.is_met_on_the_way = self._has_addresses or runtime.queue == "foreign"
         self._charges = Charges(
             charger, likely_exit=None if settings.pools else "",
             is_volatile="ua" in names or self._has_addresses,
@@ -95,8 +99,9 @@ class Limiter:
         if limiter is None:
             runtime = Runtime.of(crawler)
             limiter = _limiters[crawler] = cls(crawler, runtime)
-            runtime.gate.pay, runtime.gate.pay_in_time = limiter.spend, limiter.spend_in_time
             runtime.parts.append(limiter)
+            gate = runtime.gate
+            gate.pay, gate.pay_in_time, gate.goes_again = limiter.spend, limiter.spend_in_time, limiter.goes_again
         return limiter  # type: ignore[return-value]
 
     def __repr__(self) -> str:
@@ -108,15 +113,15 @@ class Limiter:
         :param wake: lets the engine ask for requests.
         :param proxies: through which requests go, attached already.
         """
-        if proxies is not None:
+        if proxies is None:
+            tries.may_start, tries.on_out, tries.on_in = self.may_start, self.handed_out, self.left
+        else:
             self._proxies = proxies
             self._pauses.attach(proxies)
             self._addresses = Addresses(proxies) if self._has_addresses else None
-        before = tries.may_start
-
-        tries.may_start = lambda request: (before is None or before(request)) and self.may_start(request)
-        tries.on_out = _both(tries.on_out, self.handed_out)
-        tries.on_in = _both(tries.on_in, self.left)
+            before = tries.may_start
+            tries.may_start = lambda request: (before is None or before(request)) and self.may_start(request)
+            tries.on_out, tries.on_in = _both(tries.on_out, self.handed_out), _both(tries.on_in, self.left)
         self._parking = Parking(tries, self._charges.likely, self._park_after)
         self._wake_engine = wake
 
@@ -128,10 +133,9 @@ class Limiter:
         if self._pauses.hold(request, charge) or charge.not_before > time.monotonic():
             return self._denied(charge)
         not_before = None if self._addresses is None else self._addresses.may_start(request)
-        if not_before is not None:
-            charge.not_before = not_before or charge.not_before
-        elif self._rates.may_spend(charge.needs, charge.cost):
+        if not_before is None and self._rates.may_spend(charge.needs, charge.cost):
             return True
+        charge.not_before = not_before or charge.not_before
         return self._denied(charge)
 
     def handed_out(self, request: Request) -> None:
@@ -170,7 +174,7 @@ class Limiter:
 
         :raises RequestRefused: its meta asks for what cannot be.
         """
-        charge = self._charges.get(request) or self._settle(request)
+        charge = self._settle(request)
         charge.release()
         if self._pauses.hold(request, charge):
             return self._denied(charge)
@@ -180,13 +184,12 @@ class Limiter:
         charge.has_waited, charge.denials = False, 0
         return True
 
-    def answered(self, request: Request, response: Response) -> Response | Request:
-        """Take in what an answer says of the site's patience; return the request where it goes out again later."""
+    def goes_again(self, request: Request, response: Response) -> bool:
+        """Take in what an answer says of the site's patience; has the request to go out again, later?"""
         if not self._pauses.may_ask(response.status):
-            return response
-        is_scheduled = self._tracker.is_handed_out(request)
-        goes_again = self._pauses.asks(request, response, is_scheduled=is_scheduled) and is_scheduled
-        return request if goes_again else response
+            return False
+        is_scheduled = self._tracker.is_tracked(request)
+        return self._pauses.asks(request, response, is_scheduled=is_scheduled) and is_scheduled
 
     async def spend_in_time(self, request: Request) -> None:
         """Spend what a request costs that no scheduler gave; wait for it if need be.
@@ -289,12 +292,8 @@ class Limiter:
                 self._give_room()
 
 
-def _both(first: Callable[[Request], None], second: Callable[[Request], None]) -> Callable[[Request], None]:
-    def call(request: Request) -> None:
-        first(request)
-        second(request)
-
-    return call
+def _both(*hooks: Callable[[Request], None]) -> Callable[[Request], None]:
+    return lambda request: [hook(request) for hook in hooks][-1]
 
 
 _limiters: WeakKeyDictionary[Crawler, Limiter] = WeakKeyDictionary()

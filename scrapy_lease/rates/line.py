@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter as Bag
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from scrapy_lease.leases.rates import Counter
 from scrapy_lease.rates.charges import Charge
@@ -15,14 +15,26 @@ Row = tuple[Charge, int]
 Waits = dict[str, tuple[int, float]]
 
 PAUSED = "site paused"
+#: Seconds within which permits are of use, and asked for.
+SOON = 0.5
 
 
 def demand_of(rows: Iterable[Row]) -> Bag[Counter]:
-    """Return the permits that are wanted of each counter; not for those that may not be sent yet anyway."""
+    """Return the permits that are wanted of each counter.
+
+    Not for those that may not be sent yet anyway: what waits long for one limit keeps no permits of another.
+    """
     now = time.monotonic()
     demand: Bag[Counter] = Bag()
+    asked: dict[tuple[Counter, ...], Sequence[Counter]] = {}
     for charge, number in rows:
-        for counter in charge.needs if charge.not_before <= now else ():
+        if charge.not_before > now:
+            continue
+        needs = charge.needs
+        wanted = asked.get(needs)
+        if wanted is None:
+            wanted = asked[needs] = _asked(needs)
+        for counter in wanted:
             demand[counter] += charge.cost * number
     return demand
 
@@ -31,7 +43,9 @@ def waits_of(rows: Iterable[Row]) -> Waits:
     """Return what requests wait for."""
     now, ahead, waits = time.monotonic(), Bag[Counter](), Waits()
     for charge, number in rows:
-        for cause, seconds in _causes(charge, number, ahead, now).items():
+        found = _cause(charge, number, ahead, now)
+        if found is not None:
+            cause, seconds = found
             requests, first = waits.get(cause, (0, seconds))
             waits[cause] = requests + number, min(first, seconds)
     return waits
@@ -49,14 +63,21 @@ def wait_of(charge: Charge, ahead: Bag[Counter]) -> float:
     return wait
 
 
-def _causes(charge: Charge, number: int, ahead: Bag[Counter], now: float) -> dict[str, float]:
+def _asked(needs: Sequence[Counter]) -> Sequence[Counter]:
+    """Return the counters of which permits are of use soon."""
+    last = max((counter.opens_in for counter in needs if not counter.has(1)), default=0.0)
+    return needs if last <= SOON else [counter for counter in needs if counter.opens_in == last]
+
+
+def _cause(charge: Charge, number: int, ahead: Bag[Counter], now: float) -> tuple[str, float] | None:
+    """Return what a request waits for the longest, and for how many seconds at least; None: it need not wait."""
     if charge.not_before > now:
         # What is not paused waits for another address.
-        return {PAUSED if charge.is_paused else "rate/ip": charge.not_before - now}
-    causes: dict[str, float] = {}
+        return PAUSED if charge.is_paused else "rate/ip", charge.not_before - now
+    found: tuple[float, str] | None = None
     for counter in charge.needs:
         if not counter.has(ahead[counter] + charge.cost):
-            cause = f"rate/{counter.name.rule.partition(' ')[0]}"
-            causes[cause] = max(causes.get(cause, 0.0), counter.opens_in)
+            cause = counter.opens_in, f"rate/{counter.name.rule.partition(' ')[0]}"
+            found = cause if found is None else max(found, cause)
         ahead[counter] += charge.cost * number
-    return causes
+    return None if found is None else (found[1], found[0])

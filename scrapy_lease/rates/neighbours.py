@@ -10,11 +10,13 @@ import json
 import logging
 import math
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from scrapy_lease.leases.session import Session
 from scrapy_lease.rates.line import Waits
 from scrapy_lease.rates.prices import Charger
 from scrapy_lease.settings.rate_rules import Dimension, checked_limits, spec_of
+from scrapy_lease.settings.values import shown
 from scrapy_lease.store.rate_scripts import RateScripts
 
 logger = logging.getLogger(__name__)
@@ -35,11 +37,12 @@ class Neighbours:
     ) -> None:  # fmt: skip
         self._store = store
         self._session = session
-        self._own = {dimension.name: dimension for dimension in dimensions}
-        self._spec = spec_of(self._own.values())
+        self._spec = spec_of(dimensions)
+        self._own: dict[str, Any] = json.loads(self._spec)
         self._charger = charger
         self._waits = waits
         self._others: list[str] = []
+        self._named: set[tuple[str, str]] = set()
 
     def __repr__(self) -> str:
         return f"<Neighbours: {len(self._others)} with other limits>"
@@ -63,12 +66,18 @@ class Neighbours:
             given = {name: limits for name, limits in json.loads(spec).items() if name in self._own}
             found = checked_limits(given) if given else ()
         except (ValueError, AttributeError) as error:
-            logger.warning("Rate limits of another session are not understood here, and not kept (%s): %s", error, spec)
+            logger.warning("Rate limits of another live session are not understood here, and not kept: %s", error)
             return
         for dimension in found:
-            if dimension != self._own[dimension.name]:
-                logger.warning(
-                    "Another live session limits %r otherwise (LEASE_RATE_LIMITS): the strictest holds, so its limits "
-                    "count here, too: %s", dimension.name, given[dimension.name],
-                )  # fmt: skip
+            name, limits = dimension.name, given[dimension.name]
+            if limits != self._own[name]:
+                self._warn(name, shown("", json.dumps(limits)))
                 yield dimension
+
+    def _warn(self, name: str, limits: str) -> None:
+        if (name, limits) not in self._named:
+            self._named.add((name, limits))
+            logger.warning(
+                "Another live session limits %r otherwise (LEASE_RATE_LIMITS): the strictest holds, so its limits "
+                "count here, too: %s", name, limits,
+            )  # fmt: skip

@@ -21,7 +21,7 @@ from w3lib.url import safe_url_string
 from scrapy_lease.leases.rates.words import DAY, Limit
 from scrapy_lease.settings.routes import EXPRESSION, REST, hiding, is_prefix, takes
 from scrapy_lease.settings.sources import did_you_mean
-from scrapy_lease.settings.values import function_at
+from scrapy_lease.settings.values import function_at, redacted_url
 
 #: Dimensions that need no function; those whose limits may be a mapping of rules.
 PLAIN, RULED = ("ip", "ua", "api", "domain"), ("api", "domain")
@@ -31,7 +31,7 @@ _UNITS = {
 }  # fmt: skip
 _LIMIT = re.compile(r"([0-9]+)\s*(?:/|\bper\b)\s*(?:([0-9]+)\s*)?([a-z]+)")
 _SHORTEST, _MOST = 100, 10_000
-_HOST = re.compile(r"(?!-)[a-z0-9_-]+(\.[a-z0-9_-]+)*(:[0-9]{1,5})?")
+_HOST = re.compile(r"(?!-)[a-z0-9_-]+(\.[a-z0-9_-]+)*(:(?P<port>[0-9]{1,5}))?")
 
 #: What a rule holds against a URL: how it begins, an expression found in it, or a host.
 Pattern = str | re.Pattern[str]
@@ -126,11 +126,15 @@ def check_rule(rule: str) -> None:
 
 
 def _spec(dimension: Dimension) -> Any:
-    each = [f"{permits}/{window} ms" for permits, window in sorted(dimension.each)]
+    each = _texts(dimension.each)
     if not dimension.rules:
         return each
-    rules = {rule.text: [f"{permits}/{window} ms" for permits, window in rule.limits] for rule in dimension.rules}
+    rules = {rule.text: _texts(rule.limits) for rule in dimension.rules}
     return {**rules, REST: each} if each else rules
+
+
+def _texts(limits: Iterable[Limit]) -> list[str]:
+    return [f"{permits}/{window} ms" for permits, window in sorted(limits)]
 
 
 def _dimension(name: Any, given: Any) -> Dimension:
@@ -163,13 +167,20 @@ def _rule(text: Any, limits: Any, before: list[Rule]) -> Rule:
     pattern = _pattern(text)
     for other in before:
         if isinstance(pattern, str) and _hides(other.pattern, pattern):
-            raise ValueError(f"{text!r} can match nothing: {other.text!r} before it takes all of it; put it first")
+            raise ValueError(
+                f"{_named(text)} can match nothing: {_named(other.text)} before it takes all of it; put it first"
+            )
         if pattern == other.pattern:
-            raise ValueError(f"{text!r} stands there twice")
+            raise ValueError(f"{_named(text)} stands there twice")
     try:
         return Rule(text, pattern, _limits(limits))
     except ValueError as error:
-        raise ValueError(f"{text!r}: {error}") from None
+        raise ValueError(f"{_named(text)}: {error}") from None
+
+
+def _named(text: Any) -> str:
+    """Return a rule as it may stand in an error: a URL may hold a password."""
+    return repr(redacted_url(text) if isinstance(text, str) else text)
 
 
 def _pattern(text: Any) -> Pattern:
@@ -177,15 +188,16 @@ def _pattern(text: Any) -> Pattern:
         try:
             return re.compile(text.removeprefix(EXPRESSION))
         except re.error as error:
-            raise ValueError(f"{text!r} is no regular expression ({error})") from None
+            raise ValueError(f"{_named(text)} is no regular expression ({error})") from None
     if isinstance(text, str) and is_prefix(text):
         # As Scrapy writes the URL of a request.
         return safe_url_string(text)
-    if isinstance(text, str) and _HOST.fullmatch(text.lower()):
-        return text.lower()
+    host = _HOST.fullmatch(text.lower()) if isinstance(text, str) else None
+    if host is not None and 0 < int(host["port"] or 80) < 65536:
+        return host[0]
     raise ValueError(
-        f"{text!r} can match nothing: a rule is the begin of a URL (https://host/…), re: and a regular expression, a "
-        f'host, or "{REST}"'
+        f"{_named(text)} can match nothing: a rule is the begin of a URL (https://host/…), re: and a regular "
+        f'expression, a host, or "{REST}"; a port is a number from 1 to 65535'
     )
 
 

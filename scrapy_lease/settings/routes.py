@@ -123,9 +123,10 @@ def is_prefix(key: str) -> bool:
     """Can a URL that is fetched over HTTP begin like this?"""
     try:
         parts = urlsplit(key)
+        has_port = parts.port != 0
     except ValueError:
         return False
-    return parts.scheme in ("http", "https") and bool(parts.netloc) and not re.search(r"[\s#*]", key)
+    return parts.scheme in ("http", "https") and bool(parts.netloc) and has_port and not re.search(r"[\s#*]", key)
 
 
 def _refuse_hidden(key: str, pattern: str | re.Pattern[str], before: list[tuple[str | re.Pattern[str], Way]]) -> None:

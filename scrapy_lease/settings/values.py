@@ -26,6 +26,8 @@ _PATH = re.compile(r"[^\s,:@\[{]+")
 _URL_USER = re.compile(r"(?<=://)(?P<user>[^:@]*)(?P<password>:.*)?@", re.DOTALL)
 _URL_STRAY_PASSWORD = re.compile(r"(?<=://)(?P<user>[^:@/?\[]*):(?!\d*(?:[/?,]|$))[^@]*$", re.DOTALL)
 _URL_SECRET_OPTION = re.compile(r"(?<=[?&])([^=&]*(?:pass|secret|token|user)[^=&]*)=[^&]*", re.IGNORECASE)
+#: A string of JSON, or of Python.
+_QUOTED = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'", re.DOTALL)
 
 
 def redacted_url(url: str) -> str:
@@ -35,13 +37,20 @@ def redacted_url(url: str) -> str:
     return _URL_SECRET_OPTION.sub(r"\1=***", url)
 
 
+def _redacted(text: str) -> str:
+    """Return *text* without passwords: of what looks like JSON each string by itself, so that the rest is legible."""
+    if text.lstrip()[:1] not in ("{", "[") or "://" in _QUOTED.sub("", text):
+        return redacted_url(text)
+    return _QUOTED.sub(lambda found: redacted_url(found[0]), text)
+
+
 def shown(name: str, value: object) -> str:
     """Return *value* as it may stand in an error about the setting *name*: short and without secrets."""
     if _SECRET_NAME.search(name) and not _PLAIN_NAME.fullmatch(name):
         is_path = isinstance(value, str) and _FILE_NAME.fullmatch(name) and _PATH.fullmatch(value.strip())
         return repr(value) if is_path else "***"
     if isinstance(value, str):
-        text = repr(redacted_url(value))
+        text = repr(_redacted(value))
         return text if len(text) <= 120 else f"{text[:116]}...'"
     if isinstance(value, list | tuple) and all(isinstance(part, int | float) for part in value):
         return repr(value)

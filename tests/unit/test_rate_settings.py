@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
+from scrapy import Spider
+from scrapy.utils.test import get_crawler
 
 from scrapy_lease.exceptions import SettingsError
 from scrapy_lease.settings import LeaseSettings
-from scrapy_lease.settings.rate_rules import Dimension, parse_limit
+from scrapy_lease.settings.rate_rules import Dimension, checked_limits, limits_of, parse_limit, spec_of
 from scrapy_lease.settings.rates import own_address
 
 API = "https://api.example.com/v1/"
@@ -110,6 +113,9 @@ def test_a_function_gives_the_key() -> None:
         ({"api": {"ftp://host/": "5/s"}}, "can match nothing"),
         ({"api": {"example.com/path": "5/s"}}, "can match nothing"),
         ({"api": {"": "5/s"}}, "can match nothing"),
+        ({"api": {"https://example.com:65536/": "5/s"}}, "'https://example.com:65536/' can match nothing"),
+        ({"api": {"example.com:70000": "5/s"}}, "'example.com:70000' can match nothing"),
+        ({"api": {"example.com:0": "5/s"}}, "can match nothing"),
         ({"api": {}}, "can match nothing"),
         ({"account": "5/s"}, "can match nothing"),
         ({"api": {"https://a.b/": "5/s", "https://a.b/c": "1/s"}}, "takes all of it"),
@@ -135,6 +141,46 @@ def test_a_rule_that_cannot_be_meant_is_refused(limits: Any, why: str) -> None:
         assert "LEASE_RATE_LIMITS" in message
     else:
         assert settings_of(limits).rates
+
+
+def test_a_wrong_value_is_shown_legibly_and_without_passwords() -> None:
+    """What is masked ends with its string; a rule is named without the password in it, too."""
+    given = '{"api": {"https://a.b/x": "5/s", "http://me:hidden@c.d/": "5/x"}, "ua": "3/s"}'
+    error = error_of(given)
+    assert given.replace("hidden", "***") in error
+    assert "'http://me:***@c.d/': '5/x' is no limit" in error
+    assert "hidden" not in error
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"ip": ["5/s", "100/day"], "api": {"https://a.b/": ["9/minute", "2/s"], "re:x": "1/s", "*": "4/hour"}},
+        {"domain": "7/3 minutes"},
+    ],
+)
+def test_limits_are_told_as_text(limits: dict[str, Any]) -> None:
+    """What others read of it is what holds here; rules keep their order, and how a limit is written says nothing."""
+    found = checked_limits(limits)
+    again = checked_limits(json.loads(spec_of(found)))
+    assert spec_of(again) == spec_of(found)
+    assert [[rule.text for rule in each.rules] for each in again] == [
+        [rule.text for rule in each.rules] for each in sorted(found, key=lambda each: each.name)
+    ]
+    assert sorted(limits_of(spec_of(found))) == sorted(limit for each in found for limit in each.limits)
+
+
+def test_a_misspelt_spider_attribute_is_told_with_what_is_meant() -> None:
+    """One letter less is a warning that names the setting."""
+
+    class Limited(Spider):
+        name = "limited"
+        lease_rate_limit = "5/s"
+
+    crawler = get_crawler(Limited, {"BOT_NAME": "bot"})
+    crawler.spider = Limited()
+    (notice,) = [text for text in LeaseSettings.from_crawler(crawler).notices if "lease_rate_limit" in text]
+    assert notice.endswith("did you mean lease_rate_limits?")
 
 
 def test_nothing_is_limited_unless_asked_for() -> None:
