@@ -20,8 +20,13 @@ _ALLOWED_WITHOUT_MEMORY = frozenset(
         "pool_settle",
         "pool_report",
         "pool_reclaim",
+        "account_settle",
+        "account_report",
+        "account_reclaim",
     }
 )
+#: Verbs of a pool to which accounts add something.
+_OF_ACCOUNTS = frozenset({"take", "settle", "change", "refill"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +42,25 @@ class Script:
         """Read ``lua/<name>.lua``; *shebang*: the server knows script flags (Redis 7 and later)."""
         folder = files("scrapy_lease.store") / "lua"
         header = "#!lua flags=allow-oom\n" if shebang and name in _ALLOWED_WITHOUT_MEMORY else ""
-        parts = ("_prelude", *_parts_before(name), name)
+        parts = ("_prelude", *_parts_of(name))
         text = header + "".join((folder / f"{part}.lua").read_text("utf-8") for part in parts)
         source = text.encode()
         return cls(name, source, sha1(source, usedforsecurity=False).hexdigest())
 
 
-def _parts_before(name: str) -> tuple[str, ...]:
-    """Return the files that a script begins with, after the prelude."""
-    if name == "pool_take":
-        return "_pool", "_ties", "_clearing"
-    if name == "rate_take":
-        return "_rate", "_sliding", "_shares"
-    return ("_pool",) if name.startswith("pool_") else ()
+def _parts_of(name: str) -> tuple[str, ...]:
+    """Return the files that make a script, after the prelude.
+
+    The verbs of a pool are one for all kinds of resources; ``account_take`` is that of a pool of accounts.
+    """
+    kind, _, verb = name.partition("_")
+    if kind in ("pool", "account"):
+        part = "_proxy" if kind == "pool" else "_account"
+        special = (f"_account_{verb}",) if kind == "account" and verb in _OF_ACCOUNTS else ()
+        return "_pool", part, *special, *(("_ties", "_clearing") if verb == "take" else ()), f"pool_{verb}"
+    if kind == "rate":
+        return ("_rate", "_sliding", "_shares", name) if verb == "take" else (name,)
+    return "_items", name
 
 
 @dataclass(slots=True)

@@ -137,6 +137,10 @@ POOL_PARTS = (
 )  # fmt: skip
 
 
+#: Parts that a pool of accounts has besides (see ``_account.lua``).
+ACCOUNT_PARTS = ("accounts", "cold", "bench", "spent", "paces", "jars")
+
+
 @dataclass(frozen=True, slots=True)
 class PoolKeys:
     """Keys of one pool, all in one shard of its namespace."""
@@ -173,8 +177,9 @@ class PoolKeys:
         :param other: the session before it, whose leases it takes along.
         """
         space = self.namespace
-        parts = map(self.key, POOL_PARTS)
-        return [space.clock, space.sessions, space.session(sid), *parts, self.held(sid), self.held(other)]
+        keys = [space.clock, space.sessions, space.session(sid), *map(self.key, POOL_PARTS)]
+        keys += (self.held(sid), self.held(other))
+        return [*keys, *map(self.key, ACCOUNT_PARTS)] if self.kind == "account" else keys
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,19 +21,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scrapy_lease.exceptions import StoreRefused
+from scrapy_lease.exceptions import OtherDays, StoreRefused
 from scrapy_lease.store.calls import Call
 from scrapy_lease.store.client import Channel
 from scrapy_lease.store.columns import fence_text, pack, raw
 from scrapy_lease.store.keys import PoolKeys
 from scrapy_lease.store.messages import answer, check
+from scrapy_lease.store.permits import Terms, ask_of
 from scrapy_lease.store.refilling import Refill, read_refill, refill_keys
 from scrapy_lease.store.taking import Lease, PoolStanding, Rest, Take, Tie, packed_ties, read_take
 
 __all__ = ["Backoff", "Lease", "PoolScripts", "PoolStanding", "Resource", "Rest", "Take", "Tie", "Verdict"]
 
 #: What settle.lua calls the verdicts.
-_CODES = {"ok": "o", "ban": "n", "hang": "h", "broken": "k", "back": "b", "gone": "g", "view": "v"}
+_CODES = {
+    "ok": "o", "ban": "n", "hang": "h", "broken": "k", "back": "b", "gone": "g", "view": "v",
+    "uses": "u", "slow": "s", "cool": "c", "demote": "d", "jar": "j",
+}  # fmt: skip
 _NAME = re.compile(r"[^\s\x00-\x1f\x7f]+")
 _LONGEST_NAME = 999
 
@@ -74,13 +78,14 @@ class Verdict:
 
     ``ok`` (site), ``ban`` and ``hang`` (site, backoff), and ``view`` (site, 1 if it has just served it, suspect) leave
     it leased; ``broken`` (backoff), ``back`` (ms until it may be handed out again, or nothing) and ``gone`` (reason)
-    end the lease.
+    end the lease. What is said of accounts besides is in ``_account_settle.lua``: ``uses``, ``slow`` and ``jar`` leave
+    it leased, ``cool`` and ``demote`` end the lease.
     """
 
     id: str
     fence: int
     verb: str
-    args: tuple[str | int | Backoff, ...] = ()
+    args: tuple[str | int | bytes | list[str | int] | Backoff, ...] = ()
 
 
 class PoolScripts:
@@ -89,23 +94,30 @@ class PoolScripts:
     def __init__(self, channel: Channel, keys: PoolKeys) -> None:
         self.channel = channel
         self.keys = keys
+        self._script = "account" if keys.kind == "account" else "pool"
         self._reported = ""
 
-    async def report(self, sid: str, n: int, holds: Sequence[tuple[str, int]], *, previous: str = "") -> list[int]:
+    async def report(
+        self, sid: str, n: int, holds: Sequence[tuple[str, int]], *, previous: str = "",
+        told: Sequence[tuple[int, int] | None] = (),
+    ) -> list[int]:  # fmt: skip
         """Say what the session holds, as (id, fence); *previous*: the lost session that held it.
 
+        :param told: of each account, permits of a day that the store had granted when it said so last, and that day.
         :returns: the fence now held for each, 0 where it is lost.
         :raises SessionLost: the session is over.
         """
         columns = ([name for name, _ in holds], [fence_text(fence) for _, fence in holds], previous)
-        packed = pack((*columns, self._lane("report")))
-        reply: bytes = await self.channel.call(Call("pool_report", self.keys.all(sid, previous), [sid, n, packed]))
+        known = {number: list(row) for number, row in enumerate(told, 1) if row}
+        packed = pack((*columns, self._lane("report"), *([known] if known else [])))
+        call = Call(f"{self._script}_report", self.keys.all(sid, previous), [sid, n, packed])
+        reply: bytes = await self.channel.call(call)
         self._reported, *fences = answer(reply, sid, "report", n).split()
         return [int(fence) for fence in fences]
 
     async def take(
         self, sid: str, n: int, asks: Sequence[tuple[str, int]] = (), *, margin: int = 0, grace: int = 0,
-        ties: Sequence[Tie] = (), ttl: int = 0, answered: int = -1,
+        ties: Sequence[Tie] = (), ttl: int = 0, answered: int = -1, terms: Terms | None = None,
     ) -> Take:  # fmt: skip
         """Lease free resources, up to so many for each site of *asks*, as (site, number); "" is any site.
 
@@ -114,16 +126,23 @@ class PoolScripts:
         :param ties: sticky keys that want one lease each on top of *asks*, which have the site of each.
         :param ttl: ms for which a key stays tied after its last use.
         :param answered: ms ago that the last answer came to this session through the pool; -1: none did.
+        :param terms: how accounts may be used now; only for these.
         :raises SessionLost: the session is over.
         :raises GenerationChanged: the session has not reported to this server yet.
+        :raises OtherDays: nothing happened: the server's clock is not within the days of *terms*.
         """
-        ask = {
+        ask: dict[str, Any] = {
             "asks": list(asks), "ties": packed_ties(ties, asks, self.keys.namespace.name), "ttl": ttl,
             "reported": self._reported, "margin": margin, "grace": grace, "answered": answered,
             "verb": self._lane("take"),
         }  # fmt: skip
         keys = [*self.keys.all(sid), *self.keys.ties]
-        (status, *standing), *rest = await self.channel.call(Call("pool_take", keys, [sid, n, pack(ask)]))
+        if terms is not None:
+            ask["account"] = ask_of(terms)
+        call = Call(f"{self._script}_take", keys, [sid, n, pack(ask)])
+        (status, *standing), *rest = await self.channel.call(call)
+        if status == b"days":
+            raise OtherDays(standing[0])
         check(status, sid, "take", n)
         return read_take(standing, *rest)
 
@@ -132,7 +151,7 @@ class PoolScripts:
 
         :returns: (ended, left); left is -1 while it lives, or its grace or the server's runs.
         """
-        ended, left = await self.channel.call(Call("pool_reclaim", self.keys.all(sid), [sid, grace]))
+        ended, left = await self.channel.call(Call(f"{self._script}_reclaim", self.keys.all(sid), [sid, grace]))
         return ended, left
 
     async def settle(self, sid: str, n: int, verdicts: Sequence[Verdict]) -> str:
@@ -175,7 +194,7 @@ class PoolScripts:
         """
         call = {"verb": self._lane("refill"), "state": state, "limits": [(*most, int(of)) for *most, of in limits]}
         reply = await self.channel.call(
-            Call("pool_refill", refill_keys(self.keys, sid, limits), [sid, n, pack(call | details)])
+            Call(f"{self._script}_refill", refill_keys(self.keys, sid, limits), [sid, n, pack(call | details)])
         )
         return read_refill(reply, sid, n)
 
@@ -184,7 +203,14 @@ class PoolScripts:
 
         :returns: one character each: ``+`` changed, ``=`` it was so already, ``-`` unknown.
         """
-        reply: bytes = await self.channel.call(Call("pool_change", self.keys.all(""), [pack((verb, list(ids)))]))
+        return await self._change(verb, list(ids))
+
+    async def cool(self, ids: Sequence[str], length: int) -> str:
+        """Let accounts be used by nobody for so many ms; who holds one is told. Returns what :meth:`change` does."""
+        return await self._change("cool", list(ids), length)
+
+    async def _change(self, *asked: Any) -> str:
+        reply: bytes = await self.channel.call(Call(f"{self._script}_change", self.keys.all(""), [pack(asked)]))
         return reply.decode()
 
     def _lane(self, verb: str) -> str:
@@ -192,14 +218,17 @@ class PoolScripts:
 
     async def _call(self, verb: str, sid: str, n: int, *columns: Any) -> bytes:
         packed = pack((*columns, self._lane(verb)))
-        reply: bytes = await self.channel.call(Call(f"pool_{verb}", self.keys.all(sid), [sid, n, packed]))
+        reply: bytes = await self.channel.call(Call(f"{self._script}_{verb}", self.keys.all(sid), [sid, n, packed]))
         return reply
 
 
-def _flat(args: Sequence[str | int | Backoff]) -> list[str | int]:
-    flat: list[str | int] = []
+def _flat(args: Sequence[Any]) -> list[Any]:
+    flat: list[Any] = []
     for arg in args:
-        flat += (arg.first, arg.longest, arg.share) if isinstance(arg, Backoff) else (arg,)
+        if isinstance(arg, Backoff):
+            flat += (arg.first, arg.longest, arg.share)
+        else:
+            flat.append(raw(arg) if isinstance(arg, bytes) else arg)
     return flat
 
 

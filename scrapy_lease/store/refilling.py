@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from scrapy_lease.exceptions import OtherDays
 from scrapy_lease.store.keys import PoolKeys
 from scrapy_lease.store.messages import check
 
@@ -21,6 +22,7 @@ class Refill:
     :param wall: the server's wall clock, in ms.
     :param forecast: how many more than the floor should be free, since they will be used soon.
     :param limit: the number of the limit that is reached, from 1 on; 0: none.
+    :param moved: accounts that the daily refill made active with this call.
     """
 
     status: str
@@ -29,6 +31,7 @@ class Refill:
     wall: int
     forecast: int
     limit: int
+    moved: int = 0
 
 
 def refill_keys(keys: PoolKeys, sid: str, limits: Sequence[tuple[int, int, bool]]) -> list[str]:
@@ -37,7 +40,9 @@ def refill_keys(keys: PoolKeys, sid: str, limits: Sequence[tuple[int, int, bool]
 
 
 def read_refill(reply: Sequence[Any], sid: str, n: int) -> Refill:
-    """Read the answer to call *n* of session *sid*; raises what :func:`~.messages.check` does."""
+    """Read the answer to call *n* of session *sid*; raises what :func:`~.messages.check` does, and OtherDays."""
     status, *numbers = reply
+    if status == b"days":
+        raise OtherDays(numbers[0])
     check(status, sid, "refill", n)
     return Refill(status.decode(), *numbers)

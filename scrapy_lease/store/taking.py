@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from scrapy_lease.store.columns import raw
+from scrapy_lease.store.permits import AccountReply, Permits, read_reply
 
 _marks = msgspec.msgpack.Decoder(dict[str, tuple[int, int]])
 _views = msgspec.msgpack.Decoder(dict[str, tuple[int, str]])
@@ -39,6 +40,8 @@ class Lease:
     :param strikes: how often in a row it was broken; above 0 its first use is a probe, to be settled by its own.
     :param rests: the sites for which it is not to be used, or only to be probed.
     :param views: what its holders before knew of how it serves sites.
+    :param permits: how often an account may be used, None: that is no question.
+    :param jar: what the last holder of an account kept for the next one.
     """
 
     id: str
@@ -49,6 +52,8 @@ class Lease:
     strikes: int
     rests: Mapping[str, Rest]
     views: Mapping[str, View] = field(default_factory=dict)
+    permits: Permits | None = None
+    jar: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +76,9 @@ class Tie:
 class PoolStanding:
     """How a pool stands: resources free, free but resting for some site, leased, resting for all, known at all.
 
+    Of accounts those that are cold are free, too; ``cold``: how many these are; ``benched``: demoted, and not even cold
+    yet; ``spent``: their quota is used up; ``shut``: ms until the hours of work, 0: these are now.
+
     ``waiting``: other live sessions that wait; ``share``: leases a session may have while others wait; ``yields``:
     leases this session is to give back as soon as their requests end; ``silent``: ms since the first failure that no
     answer through the pool has followed, whoever got it, 0: there is none; ``expired``: a session that is over and
@@ -88,6 +96,10 @@ class PoolStanding:
     yields: int
     silent: int
     expired: str
+    cold: int = 0
+    benched: int = 0
+    spent: int = 0
+    shut: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +110,7 @@ class Take:
         sees whether it still has to be; -1: this session is to see, by a request that is settled by ``ok`` if it is
         served.
     :param recalled: ids that the session holds and is to give back at once, or does not hold any more.
+    :param more: permits for leases that were here already.
     :param tied: for each sticky key the id it is tied to, leased to this session or to another; "": nothing could be
         had for it yet.
     """
@@ -107,6 +120,7 @@ class Take:
     pauses: tuple[int, ...]
     recalled: tuple[str, ...]
     tied: tuple[str, ...]
+    more: Mapping[str, Permits] = field(default_factory=dict)
 
 
 def packed_ties(ties: Sequence[Tie], asks: Sequence[tuple[str, int]], namespace: str) -> list[tuple[Any, ...]]:
@@ -125,24 +139,29 @@ def packed_ties(ties: Sequence[Tie], asks: Sequence[tuple[str, int]], namespace:
 def read_take(
     standing: Sequence[Any], fence: bytes, ids: Sequence[bytes], records: Sequence[bytes], marks: Sequence[bytes],
     views: Sequence[bytes | None], pauses: Sequence[int], recalled: Sequence[bytes], tied: Sequence[bytes],
+    account: Sequence[Any] | None = None,
 ) -> Take:  # fmt: skip
     """Read the answer of the script."""
     grace, now, wall, *counts, expired = standing
+    told = AccountReply() if account is None else read_reply(account, now, wall)
+    permits, jars = dict(told.permits), dict(zip(ids, told.jars, strict=False))
     leases = tuple(
-        _lease(name.decode(), int(fence), record, packed, viewed, now, wall)
+        _lease(name.decode(), int(fence), record, packed, viewed, now, wall, permits.get(name.decode()), jars.get(name))
         for name, record, packed, viewed in zip(ids, records, marks, views, strict=True)
     )
     return Take(
-        PoolStanding(bool(grace), *(*counts, expired.decode())),
+        PoolStanding(bool(grace), *(*counts, expired.decode(), told.cold, told.benched, told.spent, told.shut)),
         leases,
         tuple(pauses),
         tuple(name.decode() for name in recalled),
         tuple(name.decode() for name in tied),
+        {name: permit for name, permit in permits.items() if name.encode() not in ids},
     )
 
 
 def _lease(
-    name: str, fence: int, record: bytes, packed: bytes, viewed: bytes | None, now: int, wall: int
+    name: str, fence: int, record: bytes, packed: bytes, viewed: bytes | None, now: int, wall: int,
+    permits: Permits | None, jar: bytes | None,
 ) -> Lease:  # fmt: skip
     exit_end = 19 + int(record[16:19])
     expiry = int(record[3:16])
@@ -152,5 +171,5 @@ def _lease(
     views = {site: View(max(0, now - at) if at else None, suspect) for site, (at, suspect) in known.items()}
     return Lease(
         name, fence, record[exit_end:], record[19:exit_end].decode(), expiry - wall if expiry else None,
-        int(record[1:3]), rests, views,
+        int(record[1:3]), rests, views, permits, jar or b"",
     )  # fmt: skip

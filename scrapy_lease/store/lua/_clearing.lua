@@ -21,5 +21,6 @@ local function clear_away()
       vacate(id, value)
     end
   end
+  kind.clear_away()
   clear_ties()
 end

@@ -35,6 +35,8 @@ local now, wall, micros = advance(clock)
 local function moment(milliseconds) return string.format('%013.0f', milliseconds) end
 local at_once = moment(wall)
 local arrivals, told = 0, {}
+-- What is not the same for all kinds of resources: filled by the part that follows, _proxy or _account.
+local kind = {}
 
 local function flag_of(value) return string.sub(value, 1, 1) end
 local function strikes_of(value) return tonumber(string.sub(value, 2, 3)) end
@@ -78,6 +80,11 @@ local function finish()
   end
 end
 
+local function rest(strikes, first, longest, share)
+  local whole = math.min(longest, first * 2 ^ math.min(strikes - 1, 30))
+  return math.floor(now + whole * (1 - share / 4000))
+end
+
 -- Comes into play, to be handed out from `from` on; behind its exit if another identity is in play there.
 local function enter(id, value, from)
   local exit = exit_of(value)
@@ -85,8 +92,7 @@ local function enter(id, value, from)
     redis.call('ZADD', behind, 0, exit .. '\0' .. id)
     return
   end
-  redis.call('ZADD', redis.call('HEXISTS', rests, id) == 1 and spotted or free, int(from), id)
-  arrivals = arrivals + 1
+  kind.place(id, from)
 end
 
 -- Leaves its exit to the next identity behind it, in their order and round again.
@@ -106,12 +112,15 @@ local function vacate(id, value)
 end
 
 -- Was it freed by an operator while its holder had it? For until its rest is over, that may not have heard of it.
-local function is_in_doubt(id, value) return strikes_of(value) == 0 and redis.call('ZSCORE', resting, id) ~= false end
+local function is_in_doubt(id, value)
+  return kind.is_doubtful(id, value) and redis.call('ZSCORE', resting, id) ~= false
+end
 
 local function leave(id, value)
   redis.call('ZREM', free, id)
   redis.call('ZREM', spotted, id)
   redis.call('ZREM', resting, id)
+  kind.leave(id)
   vacate(id, value)
 end
 
@@ -147,6 +156,7 @@ local function vanish(id, value, why)
   clear_rests(id)
   redis.call('HDEL', resources, id)
   redis.call('ZREM', expiries, id)
+  kind.forget(id)
   tell('gone', '', '', why, id)
 end
 
@@ -160,7 +170,7 @@ local function banned_until(id)
 end
 
 local function end_lease(id, sid, held_of)
-  redis.call('HDEL', leases, id)
+  kind.drop({id}, sid)
   redis.call('SREM', held_of, id)
   redis.call('ZREM', recalls, sid .. '\0' .. id)
 end
@@ -175,8 +185,9 @@ local function with_strikes(value, strikes)
   return resource(flag_of(value), strikes, expiry_of(value), exit_of(value), body_of(value))
 end
 
--- What nobody holds any more finds its place; `from`: when it may be handed out again.
+-- What its holder has no more finds its place; `from`: when it may be handed out again.
 local function come_back(id, value, from)
+  if kind.comes_back(id, value, from) then return end
   if has_expired(value, at_once) then return vanish(id, value, 'expired') end
   local until_when = banned_until(id)
   if until_when > now and flag_of(value) == PLAIN then

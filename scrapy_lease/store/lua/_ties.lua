@@ -1,7 +1,7 @@
 -- First part of pool_take: sticky keys, what each is tied to, and whether it can have that.
 -- sticky  HASH key, hashed -> id;   sticky_ends ZSET key -> lease clock at which its tie ends
 -- A tie outlives leases. It does not follow what happens to its resource: whoever asks for the key sees to that.
-local sticky, sticky_ends = KEYS[25], KEYS[26]
+local sticky, sticky_ends = KEYS[kind.keys + 1], KEYS[kind.keys + 2]
 local sid, ask = ARGV[2], cmsgpack.unpack(ARGV[4])
 local HERE, AWAY = 'here', 'away'
 
@@ -40,7 +40,7 @@ local function whereabouts(id, value, site)
   if not value or has_expired(value, too_soon) then return false end
   local mark = site_rests(id)[site]
   if mark and mark[1] > now then return false end
-  local lease = redis.call('HGET', leases, id)
+  local lease = kind.lease_of(id, sid)
   if lease then return holder_of(lease) == sid and HERE or AWAY end
   local set = redis.call('ZSCORE', free, id) and free or spotted
   local from = redis.call('ZSCORE', set, id)
@@ -71,7 +71,7 @@ end
 
 -- A key that is used on what it offers stays tied to it, also where a server has lost the tie.
 local function renew(number, key, id)
-  local known, lease = tied_to(key), redis.call('HGET', leases, id)
+  local known, lease = tied_to(key), kind.lease_of(id, sid)
   tied[number] = known
   if (known == '' or known == id) and lease and holder_of(lease) == sid then tie(number, key, id) end
 end

@@ -13,17 +13,12 @@ local function set(id, value, flag, strikes)
   return value
 end
 
-local function holder(id)
-  local lease = redis.call('HGET', leases, id)
-  if lease then return holder_of(lease), string.sub(lease, 1, FENCE) end
-end
-
 local function put_aside(id, value, flag)
   if flag_of(value) == flag or flag_of(value) == REVOKED then return '=' end
   set(id, value, flag, strikes_of(value))
-  local sid = holder(id)
-  if sid and flag == REVOKED then redis.call('ZADD', recalls, 0, sid .. '\0' .. id) end
-  if not sid and not is_in_doubt(id, value) then leave(id, value) end
+  local its = kind.holders(id)
+  for _, lease in ipairs(flag == REVOKED and its or {}) do redis.call('ZADD', recalls, 0, holder_of(lease) .. '\0' .. id) end
+  if #its > 0 then kind.withdraw(id) elseif not is_in_doubt(id, value) then leave(id, value) end
   return '+'
 end
 
@@ -33,28 +28,33 @@ local verb_of = {
   undrain = function(id, value)
     if flag_of(value) == PLAIN then return '=' end
     value = set(id, value, PLAIN, strikes_of(value))
-    local sid = holder(id)
-    if sid then
-      redis.call('ZREM', recalls, sid .. '\0' .. id)
+    local its = kind.holders(id)
+    for _, lease in ipairs(its) do redis.call('ZREM', recalls, holder_of(lease) .. '\0' .. id) end
+    if #its > 0 then
+      kind.offer(id)
     elseif not is_in_doubt(id, value) then
       come_back(id, value, now)
     end
     return '+'
   end,
   free = function(id, value)
-    local sid, fence = holder(id)
+    local its = kind.holders(id)
     local is_doubtful = is_in_doubt(id, value)
     clear_rests(id)
+    kind.pardon(id, #its > 0)
     value = set(id, value, PLAIN, 0)
     if is_doubtful then return '+' end
-    if not sid then
+    if #its == 0 then
       leave(id, value)
       come_back(id, value, now)
       return '+'
     end
+    for _, lease in ipairs(its) do
+      redis.call('ZADD', recalls, 0, holder_of(lease) .. '\0' .. id)
+      tell('back', holder_of(lease), string.sub(lease, 1, FENCE), 'freed', id)
+    end
     redis.call('HDEL', leases, id)
-    redis.call('ZADD', recalls, 0, sid .. '\0' .. id)
-    tell('back', sid, fence, 'freed', id)
+    kind.withdraw(id)
     -- Its exit stays taken too: who held it may not have heard of it yet.
     redis.call('ZADD', resting, int(now + (tonumber(redis.call('HGET', clock, 'ttl_max')) or 60000)), id)
     return '+'
@@ -64,7 +64,7 @@ local verb_of = {
 local reply = {}
 for i, id in ipairs(ids) do
   local value = redis.call('HGET', resources, id)
-  reply[i] = value and verb_of[verb](id, value) or '-'
+  reply[i] = value and (verb_of[verb] or kind.changes[verb])(id, value) or '-'
   if reply[i] == '+' then tell(verb, '', '', '', id) end
 end
 finish()

@@ -8,11 +8,11 @@ if not is_to_be_reclaimed(sid, grace, pause) then return {0, -1} end
 local ids = redis.call('SRANDMEMBER', held, MOVES)
 local why = redis.call('ZSCORE', sessions, sid) == '0' and 'closed' or 'died'
 local values = bulk_get(resources, ids)
-for i, lease in ipairs(bulk_get(leases, ids)) do
+for i, lease in ipairs(kind.leases_of(ids, sid)) do
   if lease and holder_of(lease) == sid then
     end_lease(ids[i], sid, held)
     tell('back', sid, string.sub(lease, 1, FENCE), why, ids[i])
-    come_back(ids[i], values[i], now)
+    come_back(ids[i], values[i], now + kind.pause())
   else
     redis.call('SREM', held, ids[i])
   end

@@ -10,16 +10,17 @@
 --            back; gained: as many were new to the pool; failed, if it did: {first, longest, share, least}: nobody buys
 --            for first ms, doubled with each failure in a row up to longest, less a quarter of it times share / 1000,
 --            but for least ms at least
--- Returns {status, count, wait in ms, wall clock, forecast, number of a limit}; status is
+-- With daily (see _account_refill) no floor counts: what is bought is bought once a day, or while the pool knows nothing.
+-- Returns {status, count, wait in ms, wall clock, forecast, number of a limit, how many became active}; status is
 --         buy: count, and the duty is mine | enough | duty: another session has it, for wait | pause: it failed, wait |
---         limit: it is reached, for wait | busy: the duty is mine still | passed: it is not | done | lost | older
+--         limit: it is reached, for wait | busy: the duty is mine still | passed: it is not | done | lost | older;
+--         or {'days', wall}: daily has no moments around now, and nothing was done
 -- Use is what left free, on an average of the last minutes; forecast: how much of it is to be expected soon. What was
 -- granted and never answered for counts as bought.
 local sid, n, call = ARGV[2], tonumber(ARGV[3]), cmsgpack.unpack(ARGV[4])
 local DUTY = 4000                         -- ms without a word after which the duty passes on
 local SEEN, RIVALS = 3000, 100            -- ms: a waiter that asks counts; waiters that are looked at
 local MEMORY, AHEAD, SOON = 180000, 30000, 10000 -- ms: of use; of use that is bought ahead; of expiry that is
-local COUNTERS = 24                       -- keys before the first counter
 
 if deadline_of(sessions, sid) <= now then return {'lost'} end
 local before = replay(session, call.verb, n)
@@ -32,8 +33,9 @@ local is_mine = duty and duty[1] == sid
 local free_now, gained = redis.call('ZCARD', free), tonumber(packed[3]) or 0
 local in_play = free_now + redis.call('HLEN', leases)
 
+local moved = 0
 local function reply(status, count, wait, forecast, limit)
-  local row = {status, count or 0, wait or 0, wall, forecast or 0, limit or 0}
+  local row = {status, count or 0, wait or 0, wall, forecast or 0, limit or 0, moved}
   remember(session, call.verb, n, cmsgpack.pack(row))
   return row
 end
@@ -44,14 +46,14 @@ end
 
 local function counted(i)
   local number = math.floor(wall / call.limits[i][2])
-  local row = redis.call('HMGET', KEYS[COUNTERS + i], 'window', 'count')
+  local row = redis.call('HMGET', KEYS[kind.keys + i], 'window', 'count')
   return row[1] == int(number) and tonumber(row[2]) or 0, number
 end
 
 -- The number says when a window is over, so no expiry that was lost or is late can prolong one.
 local function set_count(i, number, count)
-  redis.call('HSET', KEYS[COUNTERS + i], 'window', int(number), 'count', int(count))
-  redis.call('PEXPIRE', KEYS[COUNTERS + i], int(2 * call.limits[i][2]))
+  redis.call('HSET', KEYS[kind.keys + i], 'window', int(number), 'count', int(count))
+  redis.call('PEXPIRE', KEYS[kind.keys + i], int(2 * call.limits[i][2]))
 end
 
 local function give_back(bought)
@@ -105,7 +107,11 @@ local function buy(count, expected)
 end
 
 local function ask()
-  local expected = forecast()
+  local expected, is_time, moment = forecast(), nil, nil
+  if call.daily then
+    moved, is_time, moment = kind.daily(call)
+    if moved == 'days' then return {'days', wall} end
+  end
   if duty and not is_mine and duty[2] > now and deadline_of(sessions, duty[1]) > now then
     return reply('duty', 0, duty[2] - now, expected)
   end
@@ -113,7 +119,10 @@ local function ask()
   local pause = tonumber(packed[4]) or 0
   if pause > now then return reply('pause', 0, pause - now, expected) end
   local count = call.target - redis.call('HLEN', resources)
-  if call.target == 0 then
+  if call.daily then
+    count = is_time and call.batch or 0
+    if is_time then redis.call('HSET', meta, 'buying', int(moment)) end
+  elseif call.target == 0 then
     count = call.floor + expected + missed_by_waiters() > free_now and call.batch or 0
   end
   if call.most > 0 then count = math.min(count, call.most) end
@@ -128,6 +137,7 @@ local function done()
   redis.call('HDEL', meta, 'duty')
   if call.failed then note_failure(unpack(call.failed)) end
   if call.gained > 0 then redis.call('HDEL', meta, 'strikes', 'pause') end
+  if call.daily and not call.failed then redis.call('HSET', meta, 'bought', redis.call('HGET', meta, 'buying') or 0) end
   return reply('done')
 end
 

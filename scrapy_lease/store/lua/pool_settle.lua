@@ -16,15 +16,10 @@ local NOTHING = {}
 local before = replay(session, verb, n)
 if before then return before end
 
-local held_as, records, reply, ended, ends = bulk_get(leases, ids), {}, {}, {}, {}
+local held_as, records, reply, ended, ends = kind.leases_of(ids, sid), {}, {}, {}, {}
 local has_rests, has_recalls = redis.call('EXISTS', rests) == 1, redis.call('EXISTS', recalls) == 1
 local has_behind = redis.call('EXISTS', behind) == 1
 for i, value in ipairs(bulk_get(resources, ids)) do records[ids[i]] = value end
-
-local function rest(strikes, first, longest, share)
-  local whole = math.min(longest, first * 2 ^ math.min(strikes - 1, 30))
-  return math.floor(now + whole * (1 - share / 4000))
-end
 
 -- Since when nothing has answered: the first failure after the last answer that anybody told of.
 local is_silent = false
@@ -42,6 +37,7 @@ local function end_of(id, fence, why)
   end
   count = count + 1
   ended[id], ends[count], event[#event + 1] = true, id, id
+  kind.ended(id, sid)
 end
 
 local function rest_broken(id, fence, first, longest, share)
@@ -132,11 +128,12 @@ local verb_of = {
 
 -- The way of most: back into free, where no flag, no rest and nobody behind its exit has a say.
 local freed = {}
-local function give_back(id, fence, delay)
+local function give_back(id, fence, delay, ...)
   delay = delay or 0
+  kind.returned(id, ...)
   local value = records[id]
   end_of(id, fence, has_rests and banned_until(id) > now and 'sites' or '')
-  if not has_behind and flag_of(value) == PLAIN and not has_expired(value, at_once)
+  if kind.is_quick and not has_behind and flag_of(value) == PLAIN and not has_expired(value, at_once)
       and not (has_rests and redis.call('HEXISTS', rests, id) == 1) then
     freed[#freed + 1], freed[#freed + 2] = int(now + delay), id
     arrivals = arrivals + 1
@@ -146,6 +143,7 @@ local function give_back(id, fence, delay)
   return '+'
 end
 verb_of.b = give_back
+kind.add_verbs(verb_of, records, end_of)
 
 for i, id in ipairs(ids) do
   local lease = held_as[i]
@@ -163,7 +161,7 @@ for i, id in ipairs(ids) do
 end
 
 bulk('ZADD', free, freed)
-bulk('HDEL', leases, ends)
+kind.drop(ends, sid)
 bulk('SREM', held, ends)
 if has_recalls then
   for _, id in ipairs(ends) do redis.call('ZREM', recalls, sid .. '\0' .. id) end

@@ -26,6 +26,7 @@ if deadline_of(sessions, sid) <= now then return {{'lost'}} end
 if ask.reported ~= run_id then return {{'report'}} end
 local before = replay(session, ask.verb, n)
 if before == 'older' then return {{'older'}} end
+if kind.begin(ask.account) == 'days' then return {{'days', wall}} end
 
 local function find_expired()
   for _, other in ipairs(redis.call('ZRANGE', members, 0, LOOKED - 1)) do
@@ -47,12 +48,12 @@ local holds = redis.call('SCARD', held)
 -- it leased for that lies idle.
 local function open_site(i, site)
   local packed = redis.call('HGET', sites, site)
-  opens[i], pauses[i] = math.huge, 0
+  opens[i], pauses[i] = kind.room(), 0
   if not packed then return end
   local until_when, strikes, probe, prober, refuses = unpack(cmsgpack.unpack(packed))
   local is_own = prober == sid and probe > now and holds > 0
   pauses[i] = math.max(0, until_when - now, prober ~= sid and math.min(probe - now, AGAIN) or 0)
-  opens[i] = (pauses[i] > 0 or is_own) and 0 or 1
+  opens[i] = (pauses[i] > 0 or is_own) and 0 or math.min(1, kind.room())
   if is_own and pauses[i] == 0 then pauses[i] = -1 end
   probes[i] = cmsgpack.pack({until_when, strikes, now + PROBE, sid, refuses})
 end
@@ -60,12 +61,14 @@ end
 for i, pair in ipairs(ask.asks) do open_site(i, pair[1]) end
 resolve_ties(pauses, before, grace)
 for i, pair in ipairs(ask.asks) do wanted = wanted + math.min(opens[i], pair[2] + #wishes[i]) end
+wanted = math.min(wanted, kind.most(holds))
 if wanted + holds > 0 then redis.call('ZADD', members, 'NX', int(now), sid) end
+if not before and not grace then kind.promote(wanted) end
 
 local seen_arrivals = (tonumber(redis.call('HGET', meta, 'arrivals')) or 0) + arrivals
 local clean = redis.call('ZCOUNT', free, '-inf', int(now))
 local ready = clean + redis.call('ZCOUNT', spotted, '-inf', int(now))
-local in_play = clean + redis.call('HLEN', leases)
+local in_play = kind.in_play(clean)
 local claimants = math.max(1, redis.call('ZCARD', members))
 local share = math.max(1, math.floor(in_play / claimants))
 
@@ -78,6 +81,7 @@ end
 -- how many leases those below their share miss.
 local function count_rivals()
   local rivals, untried, ahead, missing, is_before = 0, 0, 0, 0, true
+  if not kind.is_scarce() then return 0, 0, 0, 0 end
   local others = redis.call('ZRANGE', waiting, 0, RIVALS - 1)
   local due = #others > 0 and math.max(last_due(free), last_due(spotted))
   for i, packed in ipairs(bulk_get(asks, others)) do
@@ -106,7 +110,7 @@ local function pick_from(set, ids, count, left, is_fit)
     local id = ids[i]
     if has_expired(value, too_soon) then
       vanish(id, value, 'expired')
-    elseif not is_fit or is_fit(id) then
+    elseif (not is_fit or is_fit(id)) and kind.may_take(id) then
       fit[#fit + 1], records[#fit + 1] = id, value
     end
   end
@@ -115,7 +119,7 @@ local function pick_from(set, ids, count, left, is_fit)
     taken[i], picked[total + i], values[total + i] = fit[i], fit[i], records[i]
     marks[total + i] = is_fit and redis.call('HGET', rests, fit[i]) or ''
   end
-  bulk('ZREM', set, taken)
+  kind.take_out(set, taken)
   return #taken, #fit > #taken
 end
 
@@ -141,7 +145,7 @@ local function pick(site, count, limit, left, is_probe)
   local probed, plain = is_first and 0 or pick_from(spotted, due_at(site), 1, 0, may_serve), 0
   for _ = 1, 4 do
     local want = math.min(count - probed, limit) - plain
-    local ids = want > 0 and redis.call('ZRANGEBYSCORE', free, '-inf', int(now), 'LIMIT', 0, want) or {}
+    local ids = want > 0 and redis.call('ZRANGEBYSCORE', free, '-inf', int(now), 'LIMIT', 0, kind.sample(want)) or {}
     if #ids == 0 then break end
     plain = plain + pick_from(free, ids, want, 0)
   end
@@ -235,21 +239,20 @@ local fence = '0'
 local function lease_picked()
   if #picked == 0 then return end
   fence = next_fence(clock, micros)
-  local lease, leased, event = fence .. at_once .. sid, {}, telling('take', sid, fence, '')
-  for i, id in ipairs(picked) do
-    leased[2 * i - 1], leased[2 * i], event[4 + i] = id, lease, id
-  end
-  hold(leases, leased)
+  local event = telling('take', sid, fence, '')
+  for i, id in ipairs(picked) do event[4 + i] = id end
+  kind.hold(picked, fence .. at_once .. sid)
   bulk('SADD', held, picked)
   holds = holds + #picked
 end
 
 -- What an earlier call granted, as far as the session still holds it under the same fence.
 local function granted_before()
-  local ids
-  fence, ids = unpack(cmsgpack.unpack(before))
+  local ids, paid
+  fence, ids, paid = unpack(cmsgpack.unpack(before))
+  kind.unpack(paid)
   for i, value in ipairs(bulk_get(resources, ids)) do
-    if value and is_lease_of(redis.call('HGET', leases, ids[i]), sid, fence) then
+    if value and is_lease_of(kind.lease_of(ids[i], sid) or '', sid, fence) then
       picked[#picked + 1], values[#values + 1] = ids[i], value
       marks[#marks + 1] = redis.call('HGET', rests, ids[i]) or ''
     end
@@ -262,20 +265,21 @@ else
   if not grace then
     local is_behind = grant()
     lease_picked()
+    kind.pay(picked)
     stand_in_line(is_behind)
     if holds == 0 and wanted == 0 then redis.call('ZREM', members, sid) end
   end
   -- Also where nothing was granted: a copy of this call that comes late must not take what nobody will hear of.
-  remember(session, ask.verb, n, cmsgpack.pack({fence, picked}))
+  remember(session, ask.verb, n, cmsgpack.pack({fence, picked, kind.pack()}))
 end
 
 -- How many leases others have a right to: what is above the share; with fewer resources than sessions, each in turn.
 local function to_yield()
-  missing = missing - redis.call('ZCOUNT', free, '-inf', int(now))
+  missing = missing - redis.call('ZCOUNT', free, '-inf', int(now)) - kind.spare()
   if missing <= 0 or holds == 0 then return 0 end
   if holds > share then return math.min(missing, holds - share) end
   if in_play >= claimants then return 0 end
-  local lease = redis.call('HGET', leases, redis.call('SRANDMEMBER', held))
+  local lease = kind.lease_of(redis.call('SRANDMEMBER', held), sid)
   local since = lease and tonumber(string.sub(lease, FENCE + 1, FIRST_OF_HOLDER - 1)) or 0
   return math.abs(wall - since) >= TENURE and 1 or 0
 end
@@ -299,7 +303,7 @@ end
 
 local yield, silent = to_yield(), note_answer()
 finish()
-return {{'ok', grace and 1 or 0, now, wall, redis.call('ZCARD', free), redis.call('ZCARD', spotted),
+return {{'ok', grace and 1 or 0, now, wall, redis.call('ZCARD', free) + kind.spare(), redis.call('ZCARD', spotted),
   redis.call('HLEN', leases), redis.call('ZCARD', resting), redis.call('HLEN', resources), rivals, share, yield, silent,
   expired},
-  fence, picked, values, marks, bulk_get(views, picked), pauses, recalled(), tied}
+  fence, picked, values, marks, bulk_get(views, picked), pauses, recalled(), tied, kind.reply(picked)}
