@@ -23,7 +23,7 @@ COMMANDS = {"short": ("PING",), "long": ("SET", "x", b"x" * 8_000_000), "waiting
 @pytest.mark.parametrize("end", ["kill", "stop"])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_server_that_ends(make_server: Callable[..., Server], end: str, command: str) -> None:
-    """A connection that its server closes, before a call, in its command or in its wait, is called closed; then none."""
+    """A connection that its server closes, before a call, in its command or in its wait, is told as closed."""
     server = make_server()
 
     async def said() -> list[str]:
