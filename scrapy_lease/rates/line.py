@@ -65,8 +65,9 @@ def wait_of(charge: Charge, ahead: Bag[Counter]) -> float:
 
 def _asked(needs: Sequence[Counter]) -> Sequence[Counter]:
     """Return the counters of which permits are of use soon."""
-    last = max((counter.opens_in for counter in needs if not counter.has(1)), default=0.0)
-    return needs if last <= SOON else [counter for counter in needs if counter.opens_in == last]
+    waits = [0.0 if counter.has(1) else counter.opens_in for counter in needs]
+    last = max(waits, default=0.0)
+    return needs if last <= SOON else [needs[waits.index(last)]]
 
 
 def _cause(charge: Charge, number: int, ahead: Bag[Counter], now: float) -> tuple[str, float] | None:

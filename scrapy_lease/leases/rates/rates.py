@@ -74,6 +74,8 @@ class Rates:
         self._calls: set[asyncio.Task[None]] = set()
         self._task: asyncio.Task[None] | None = None
         self._tidied = clock()
+        #: Clock time (s) at which it was looked what is wanted.
+        self._noted = float("-inf")
         self._failures = 0
         self._is_missed = self._has_minted = False
         self._complaint = ""
@@ -178,7 +180,8 @@ class Rates:
 
     def _round(self) -> float:
         """Ask for what is due; return the seconds after which something else may be."""
-        self._note_demand()
+        if self._is_missed or self._clock() - self._noted >= STEP:
+            self._note_demand()
         if self._has_minted and not self._is_alone():
             self._has_minted = False
             for counter in self._counters.values():
@@ -204,6 +207,7 @@ class Rates:
         return bool(due)
 
     def _note_demand(self) -> None:
+        self._noted = self._clock()
         demand, late = self._demand(), self._lateness()
         for counter in self._wanted - demand.keys():
             counter.wanted = 0
