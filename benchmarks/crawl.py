@@ -48,7 +48,16 @@ class Column:
     base: str = "bare"
 
     def __str__(self) -> str:
-        return self.system if self.system in BASES else f"{self.system}, {self.delay:g} ms"
+        return _named(self.system, self.delay)
+
+    @property
+    def base_column(self) -> str:
+        """What it is compared with, at the same delay."""
+        return _named(self.base, self.delay)
+
+
+def _named(system: str, delay: float) -> str:
+    return system if system in BASES else f"{system}, {delay:g} ms"
 
 
 COLUMNS = (
@@ -60,8 +69,8 @@ COLUMNS = (
     Column("scrapy-lease", 20, 0.95),
     Column("scrapy-lease local", 0, 0.97),
     Column("scrapy-lease local", 2, 0.97),
-    Column("scrapy-lease rates", 0, 0.98),
-    Column("scrapy-lease rates", 2, 0.98),
+    Column("scrapy-lease rates", 0, 0.98, base="scrapy-lease"),
+    Column("scrapy-lease rates", 2, 0.98, base="scrapy-lease"),
     Column("fixed proxies", 0),
     Column("scrapy-rotating-proxies", 0, base="fixed proxies"),
     Column("scrapy-lease proxies", 0, 0.98, base="fixed proxies"),
@@ -117,11 +126,11 @@ def _in_turn(columns: Sequence[Column], number: int) -> Iterator[Column]:
     just after, a steady drift cancels out.
     """
     by_name = {str(column): column for column in columns}
-    compared = [column for column in columns if str(column) != column.base]
+    compared = [column for column in columns if str(column) != column.base_column]
     turn = number % len(compared)
     last = None
     for column in compared[turn:] + compared[:turn]:
-        base = by_name[column.base]
+        base = by_name[column.base_column]
         if last is not base:
             yield base
         yield column
@@ -239,7 +248,7 @@ def _summary(column: Column, runs: Sequence[Run]) -> dict[str, Any]:
     cpu = [run.cpu_ms_per_item / base_cpu for run, _, base_cpu in pairs]
     row: dict[str, Any] = {
         "column": str(column),
-        "base": column.base,
+        "base": column.base_column,
         "budget": column.budget,
         "failed_runs": len(own) - len(good),
     }
@@ -256,9 +265,10 @@ def _summary(column: Column, runs: Sequence[Run]) -> dict[str, Any]:
 
 def _compared(column: Column, runs: Sequence[Run]) -> Iterator[tuple[Run, float, float]]:
     """Yield the good runs of a column, with rate and CPU time of its base at that moment."""
+    base = column.base_column
     for before, run, after in zip(runs, runs[1:], runs[2:], strict=False):
         bases = (before, after)
-        if run.column == str(column) and not run.error and all(b.column == column.base and not b.error for b in bases):
+        if run.column == str(column) and not run.error and all(b.column == base and not b.error for b in bases):
             yield run, sum(b.rate for b in bases) / 2, sum(b.cpu_ms_per_item for b in bases) / 2
 
 

@@ -22,6 +22,8 @@ maybe = st.one_of(st.just(""), names)
 def keys_of(space: Namespace, scope: Scope) -> Iterator[str]:
     """Every kind of key that a scope of a namespace has."""
     yield from (space.clock, space.sessions, space.control, space.jobs, space.session(SID), space.runs(scope.job))
+    yield from (space.rate_limits, *space.rate_blocks, space.rate_specs, space.rate_witnesses(space.name))
+    yield from (space.rate(space.name), space.rate(space.name, 3))
     yield from map(scope.key, PARTS)
     yield from (scope.held(SID), scope.held(""), scope.bucket(0), scope.mark(b"d" * 16)[0])
 

@@ -158,7 +158,7 @@ class Counter:
     @property
     def need(self) -> int:
         """Permits that will be needed soon."""
-        ahead = min(FAR_AHEAD if self._is_plenty else AHEAD, self.limit.window / 1000)
+        ahead = FAR_AHEAD if self._is_plenty else min(AHEAD, self.limit.window / 1000)
         return max(self.wanted, math.ceil(self.rate * ahead - 0.5))
 
     @property

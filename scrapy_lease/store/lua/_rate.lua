@@ -39,3 +39,14 @@ local function turn(start, finish, length)
   end
   return start, finish, true
 end
+
+-- The boundaries say when a window is over, so no expiry that was lost or is late can prolong one.
+local function keep(start, finish, slot, whole, ask, is_new)
+  redis.call('HSET', rate, 'start', int(start), 'finish', int(finish), 'count', int(count),
+    'people', cmsgpack.pack(people), 'limit', int(whole), 'length', int(ask.length))
+  if slot then redis.call('HSET', rate, 'slot', int(slot), 'booked', cmsgpack.pack(booked)) end
+  if is_new or redis.call('PTTL', rate) < 0 then
+    redis.call('HSET', rate, 'name', ask.name)
+    redis.call('PEXPIRE', rate, int(finish - wall + 2 * ask.length + SILENT))
+  end
+end

@@ -1,4 +1,16 @@
 -- How many permits a session gets: its share first, then what is kept for nobody.
+
+-- What is in force: what an operator set, else the strictest limit of the sessions that live.
+local function limit_of(ask, now)
+  local most = tonumber(redis.call('HGET', words, ask.rule))
+  if most then return most end
+  most = ask.limit
+  for other, its in pairs(people) do
+    if its[LIMIT] < most and deadline_of(sessions, other) > now then most = its[LIMIT] end
+  end
+  return most
+end
+
 -- The share of a session, what is kept for others, how many of them wait. An equal part of the limit is kept for who used
 -- it in the last window, or asked in vain lately; from the middle of the window on ever less of it.
 local function claims(sid, most, length, finish)

@@ -27,17 +27,7 @@ local function count_in(ends, permits)
   if slot then booked[ends] = math.max(0, (booked[ends] or 0) + permits) end
 end
 
-local function limit()
-  local most = tonumber(redis.call('HGET', words, ask.rule))
-  if most then return most end
-  most = ask.limit
-  for other, its in pairs(people) do
-    if its[LIMIT] < most and deadline_of(sessions, other) > now then most = its[LIMIT] end
-  end
-  return most
-end
-
-local whole = limit()
+local whole = limit_of(ask, now)
 local most = math.floor(whole / ask.shards) + (ask.shard < whole % ask.shards and 1 or 0)
 if ask.n > me[N] then
   for i = 1, #ask.recent, 3 do
@@ -57,14 +47,7 @@ if ask.n > me[N] then
   if granted > 0 then count_in(me[UNTIL], granted) end
   room, me[UNMET], me[SEEN], me[LIMIT] = room - granted, ask.want - granted, wall, ask.limit
 end
-redis.call('HSET', rate, 'start', int(start), 'finish', int(finish), 'count', int(count), 'people', cmsgpack.pack(people),
-  'limit', int(whole), 'length', int(length))
-if slot then redis.call('HSET', rate, 'slot', int(slot), 'booked', cmsgpack.pack(booked)) end
--- The boundaries say when a window is over, so no expiry that was lost or is late can prolong one.
-if is_new or redis.call('PTTL', rate) < 0 then
-  redis.call('HSET', rate, 'name', ask.name)
-  redis.call('PEXPIRE', rate, int(finish - wall + 2 * length + SILENT))
-end
+keep(start, finish, slot, whole, ask, is_new)
 local ends = slot and (me[UNTIL] + 1) * step or me[UNTIL]
 local left = math.floor(ends - micros / 1000)
 return {'ok', int(me[UNTIL]), me[GRANTED], left, math.max(1, wait), math.max(0, room), whole, waiting, in_grace and 1 or 0}
