@@ -37,7 +37,7 @@ class Foreign:
         #: What the object had of its own before.
         self._own: dict[str, Any] = {}
         #: What the scheduler does with a request that the engine puts in, and what it gives the engine.
-        self.put: Callable[[Request], bool]
+        self._put_in: Callable[[Request], bool]
         self.take_out: Callable[[], Request | None]
 
     def __len__(self) -> int:
@@ -56,7 +56,7 @@ class Foreign:
         :raises SettingsError: the object takes no attributes.
         """
         scheduler: Any = self._crawler.engine.scheduler
-        self.put, self.take_out = scheduler.enqueue_request, scheduler.next_request
+        self._put_in, self.take_out = scheduler.enqueue_request, scheduler.next_request
         try:
             self._own = {name: call for name, call in vars(scheduler).items() if name in _LED}
             for name, call in self._ours.items():
@@ -75,6 +75,10 @@ class Foreign:
             delattr(scheduler, name)
         for name, call in self._own.items():
             setattr(scheduler, name, call)
+
+    def put(self, request: Request, known: Known | None = None) -> bool:
+        """Give the scheduler a new request; False: it does not take it. What is known of it is found anew."""
+        return self._put_in(request)
 
     def put_again(self, request: Request, known: Known | None = None) -> None:
         """Give a request back that was taken out, past the duplicate filter."""

@@ -72,6 +72,8 @@ class LocalScheduler(LeaseScheduler):
         #: Digests (first 8 bytes) of pages that led on and were fetched here.
         self._led: set[int] = set()
         self._skips = runtime.settings.on_contended == "skip"
+        #: Are there items that are fetched without a lease?
+        self._leaves_out = runtime.settings.rollout < 1
         self._sorting: asyncio.Handle | None = None
         self._came = 0
         self._asked: list[Ask] = []
@@ -110,7 +112,7 @@ class LocalScheduler(LeaseScheduler):
             return []
         self._ahead.fill()
         asks = self._ahead.ask(*self._tries.window.wanted(), limit)
-        self._asked = [ask for ask in asks if not self._passes(ask)]
+        self._asked = [ask for ask in asks if not self._passes(ask)] if self._leaves_out else asks
         # With a window that is full nothing is asked for either: the engine will make room.
         self._rests = not asks and not len(self._tries.window)
         if len(self._asked) < len(asks):
@@ -258,7 +260,7 @@ class LocalScheduler(LeaseScheduler):
             parent.leads = True
         if occurrence and identity.mark == "run":
             request.meta[OCCURRENCE] = occurrence
-        if not self._queue.put(request):
+        if not self._queue.put(request, Known(identity.digest, identity.mark, request.priority)):
             self._crawler.signals.send_catch_log(signals.request_dropped, request=request, spider=self._crawler.spider)
         return True
 

@@ -47,7 +47,7 @@ class HostQueue(Protocol):
 
     async def close(self, reason: str, led: set[int]) -> None: ...
 
-    def put(self, request: Request) -> bool: ...
+    def put(self, request: Request, known: Known | None = None) -> bool: ...
 
     def put_again(self, request: Request, known: Known | None = None) -> None: ...
 
@@ -66,6 +66,8 @@ class OwnQueue:
         self._scheduler = scheduler
         self._filter = scheduler.df = _Passing(scheduler.df)  # type: ignore[assignment]
         self._led_path = Path(directory, LED) if directory else None
+        #: Of new requests in memory. On disk it might outlive the settings that it was found with.
+        self._known: dict[Request, Known] = {}
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -101,9 +103,16 @@ class OwnQueue:
             self._led_path.write_bytes(b"".join(number.to_bytes(8, "big") for number in led))
         await ensure_awaitable(self._scheduler.close(reason))
 
-    def put(self, request: Request) -> bool:
-        """Take a new request in; False: it is known."""
-        return self._scheduler.enqueue_request(request)
+    def put(self, request: Request, known: Known | None = None) -> bool:
+        """Take a new request in; False: the duplicate filter knows it.
+
+        :param known: comes out with it, unless it goes to disk.
+        """
+        if not self._scheduler.enqueue_request(request):
+            return False
+        if known is not None and not self.is_persistent:
+            self._known[request] = known
+        return True
 
     def put_again(self, request: Request, known: Known | None = None) -> None:
         """Take a request in, whatever the duplicate filter knows of it."""
@@ -125,7 +134,7 @@ class OwnQueue:
         if request is None:
             return None
         if KNOWN not in request.meta:
-            return request, None
+            return request, self._known.pop(request, None)
         known = Known(*request.meta.pop(KNOWN))
         return request.replace(priority=known.priority), known
 

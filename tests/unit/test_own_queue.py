@@ -75,6 +75,22 @@ async def test_what_is_known_of_a_request_comes_out_with_it(make: Callable[[], O
 
 
 @pytest_twisted.ensureDeferred
+async def test_what_is_known_of_a_new_request_stays_in_memory(make: Callable[[], OwnQueue]) -> None:
+    """It comes out once, with its own request; on disk it would outlive the settings that it was found with."""
+    queue = await opened(make())
+    first, second = page(1), page(2)
+    known = {url: Known(url.encode()[-1:] * 16, "auto", 0) for url in (first.url, second.url)}
+    assert all(queue.put(request, known[request.url]) for request in (first, second))
+    assert not queue.put(page(1), Known(b"x" * 16, "auto", 0))
+    queue.put_again(first)
+    taken = [queue.take() for _ in range(3)]
+    said = [found[1] for found in taken if found is not None and found[1] is not None]
+    assert sorted(said) == ([] if queue.is_persistent else sorted(known.values()))
+    assert all(found is not None and found[1] in (None, known[found[0].url]) for found in taken)
+    await queue.close("finished", set())
+
+
+@pytest_twisted.ensureDeferred
 async def test_each_time_it_waits_behind_more(make: Callable[[], OwnQueue]) -> None:
     """Of several that are put back the one that was asked for least often comes first, also where the last is first."""
     queue = await opened(make())
