@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from hashlib import sha1
 
 from scrapy import Request
@@ -45,7 +46,15 @@ class ShortWay:
 
 def _short(request: Request) -> bytes | None:
     """Return the fingerprint of a plain request, None of any other."""
-    if request.method != "GET" or request.body or CANONICAL(request.url) is None:
+    if request.method != "GET" or request.body:
         return None
-    told = f'{{"body": "", "headers": {{}}, "method": "GET", "url": "{request.url}"}}'
+    return _short_of(request.url)
+
+
+# Who gives an item its key and who filters duplicates ask for the same one in a row.
+@lru_cache(maxsize=64)
+def _short_of(url: str) -> bytes | None:
+    if CANONICAL(url) is None:
+        return None
+    told = f'{{"body": "", "headers": {{}}, "method": "GET", "url": "{url}"}}'
     return sha1(told.encode(), usedforsecurity=False).digest()
