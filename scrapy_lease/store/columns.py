@@ -45,14 +45,13 @@ class Buckets:
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
-        self._numbers: dict[str, int] = {}
+        self._numbers: dict[int, int] = {}
 
     def number(self, digest: bytes) -> int:
-        key, _ = self._scope.mark(digest)
-        return self._numbers.setdefault(key, len(self._numbers) + 1)
+        return self._numbers.setdefault(self._scope.bucket_of(digest), len(self._numbers) + 1)
 
     def keys(self) -> list[str]:
-        return list(self._numbers)
+        return self._scope.buckets_of(self._numbers)
 
 
 def columns_of(entries: Sequence[Entry], buckets: Buckets) -> tuple[Any, ...]:

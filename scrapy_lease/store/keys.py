@@ -6,6 +6,7 @@ a cluster. A *scope* is where requests live: a job, or one named run of it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
@@ -122,12 +123,21 @@ class Scope:
         """Return the HASH of done marks number *number*."""
         return self.key(f"done:{number}")
 
+    def buckets_of(self, numbers: Iterable[int]) -> list[str]:
+        """Return the HASHes of done marks with these numbers."""
+        begin = self.key("done:")
+        return [f"{begin}{number}" for number in numbers]
+
     def mark(self, digest: bytes) -> tuple[str, bytes]:
         """Return the done bucket of a digest and the field in it.
 
         Bucket number and field use different halves of the 16 bytes, so together they tell more than 64 bits.
         """
-        return self.bucket(int.from_bytes(digest[:8], "big") % self.buckets), digest[8:]
+        return self.bucket(self.bucket_of(digest)), digest[8:]
+
+    def bucket_of(self, digest: bytes) -> int:
+        """Return the number of the done bucket of a digest."""
+        return int.from_bytes(digest[:8], "big") % self.buckets
 
 
 #: Parts of a pool, in the order in which its scripts take them (see ``pool_take.lua`` for what each holds).

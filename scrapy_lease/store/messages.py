@@ -97,8 +97,7 @@ class Answer(StrEnum):
     LEADS = ">"
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(msgspec.Struct, frozen=True, gc=False):
     """The answer to one entry of ``Scripts.claim``; *wait*: ms until a failed item may be asked for again."""
 
     answer: Answer

@@ -19,6 +19,7 @@ RANK_ZERO = 32768
 SEQUENCES = 10**11
 
 _DIGEST = _ORDER = _FENCE = 16
+_ANSWERS = {str(answer): answer for answer in Answer}
 _MARKS = {"k": "auto", "t": "auto", "r": "run", "n": "none"}
 _PLACE = 27
 
@@ -76,14 +77,11 @@ class DeadRecord:
 def read_claims(fence: bytes, reply: bytes, waits: Sequence[int], faults: Sequence[int]) -> list[Claim]:
     """Read the answer of ``claim.lua``."""
     waiting, number = iter(waits), int(fence)
-    known = {faults[at] - 1: (faults[at + 1], faults[at + 2]) for at in range(0, len(faults), 3)}
-    claims = []
-    for at, sign in enumerate(reply.decode()):
-        answer = Answer(sign)
-        if answer is Answer.GRANTED:
-            claims.append(Claim(answer, number, *known.get(at, (0, 0))))
-        else:
-            claims.append(Claim(answer, wait=next(waiting) if answer is Answer.WAITING else 0))
+    plain = {sign: Claim(answer, number if answer is Answer.GRANTED else 0) for sign, answer in _ANSWERS.items()}
+    signs = reply.decode()
+    claims = [plain[sign] if sign != "~" else Claim(Answer.WAITING, wait=next(waiting)) for sign in signs]
+    for at in range(0, len(faults), 3):
+        claims[faults[at] - 1] = Claim(Answer.GRANTED, number, faults[at + 1], faults[at + 2])
     return claims
 
 
