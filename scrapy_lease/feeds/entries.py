@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from scrapy import Request
@@ -14,21 +13,20 @@ from scrapy_lease.meta import digest_of
 ORIGIN = "_lease_feed"
 
 
-@dataclass(slots=True, eq=False)
-class Fed(Hold):
+class Fed(Hold, eq=False, kw_only=True):
     """An entry that session *reader* took under the id *entry*; its payload is the entry as it was fed.
 
     It is held on the feed's server as an item is in the store: not done before what it led to is in the backlog. The
     ledger of items has no part in it.
     """
 
-    reader: str = field(kw_only=True)
-    entry: str = field(kw_only=True)
+    reader: str
+    entry: str
     #: Requests made of it, once they are; those of them that have reached the scheduler.
-    made: int = field(default=-1, init=False)
-    arrived: int = field(default=0, init=False)
+    made: int = -1
+    arrived: int = 0
     #: Has the engine asked for what comes after the last of its requests? Each is scheduled or dropped before that.
-    is_passed_on: bool = field(default=False, init=False)
+    is_passed_on: bool = False
 
     @classmethod
     def of(cls, reader: str, entry: str, raw: bytes) -> Fed:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 from itertools import islice
 from typing import Any
@@ -40,8 +40,7 @@ class Verdict(IntEnum):
     FAILED = 4
 
 
-@dataclass(slots=True, eq=False)
-class Hold:
+class Hold(msgspec.Struct, eq=False):
     """This process's lease of one item.
 
     :param fence: the number of the grant; a later holder has a greater one. 0: the store, which is away, knows nothing
@@ -59,21 +58,21 @@ class Hold:
     attempts: int = 0
     deaths: int = 0
     #: Requests of this item that are with the engine or queued here for it.
-    open: int = field(default=0, init=False)
+    open: int = 0
     #: Requests its responses led to whose push is not answered yet.
-    unsafe: int = field(default=0, init=False)
+    unsafe: int = 0
     #: Has it led to other items, in a crawl where each host discovers for itself?
-    leads: bool = field(default=False, init=False)
+    leads: bool = False
     #: Items its responses yielded.
-    items: int = field(default=0, init=False)
+    items: int = 0
     #: Fingerprints of its requests, once one of its responses asked for another.
-    asked: set[str] | None = field(default=None, init=False)
-    verdict: Verdict | None = field(default=None, init=False)
-    reason: str = field(default="", init=False)
-    trace: str = field(default="", init=False)
+    asked: set[str] | None = None
+    verdict: Verdict | None = None
+    reason: str = ""
+    trace: str = ""
     #: Clock time (s) of the last progress: handed out, sent, answered, continued.
-    progress: float = field(default=0.0, init=False)
-    is_settled: bool = field(default=False, init=False)
+    progress: float = 0.0
+    is_settled: bool = False
 
     @property
     def is_over(self) -> bool:
@@ -98,8 +97,7 @@ class Hold:
         self.verdict, self.reason, self.trace = None, "", ""
 
 
-@dataclass(slots=True, eq=False)
-class Look(Hold):
+class Look(Hold, eq=False):
     """A page that led to others and is another session's: this process fetches it without a lease, for its requests.
 
     No ledger has it, so nothing of it is settled. *attempts*: how often that failed here.

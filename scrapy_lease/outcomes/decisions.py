@@ -55,43 +55,24 @@ class Outcome(msgspec.Struct, frozen=True):
     next_request: Request | None = None
 
 
-class Seen:
+class Seen(msgspec.Struct, eq=False):
     """What has been seen of one handed-out request so far."""
 
-    __slots__ = (
-        "accepted",
-        "chain",
-        "closing",
-        "completed",
-        "error",
-        "exhausted",
-        "items",
-        "pipeline_trace",
-        "raised",
-        "request",
-        "response",
-        "scraping",
-        "sent",
-        "settled",
-        "stale",
-    )
-
-    def __init__(self, request: Request) -> None:
-        self.request = request
-        self.chain: asyncio.Task[Any] | None = None
-        self.sent = False
-        self.response: Response | None = None
-        self.scraping = False
-        self.accepted = False
-        self.raised: type[BaseException] | None = None
-        self.closing = False
-        self.error: Outcome | None = None
-        self.exhausted = False
-        self.stale = False
-        self.items = 0
-        self.settled = 0
-        self.pipeline_trace: str | None = None
-        self.completed = False
+    request: Request
+    chain: asyncio.Task[Any] | None = None
+    sent: bool = False
+    response: Response | None = None
+    scraping: bool = False
+    accepted: bool = False
+    raised: type[BaseException] | None = None
+    closing: bool = False
+    error: Outcome | None = None
+    exhausted: bool = False
+    stale: bool = False
+    items: int = 0
+    settled: int = 0
+    pipeline_trace: str | None = None
+    completed: bool = False
 
 
 def download_outcome(seen: Seen, error: BaseException) -> Outcome:
