@@ -8,7 +8,6 @@ downloader-middleware chain of the request has ended, because Scrapy's count lag
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from scrapy import Request
 from scrapy.core.downloader import Downloader
@@ -18,12 +17,17 @@ from scrapy.crawler import Crawler
 ORIGINS = 10_000
 
 
-@dataclass(slots=True)
 class _Count:
-    #: Handed out, not with the download handler yet.
-    waiting: int = 0
-    #: With the download handler, or on the way back.
-    sending: int = 0
+    """The requests of one slot."""
+
+    __slots__ = ("key", "sending", "waiting")
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        #: Handed out, not with the download handler yet.
+        self.waiting = 0
+        #: With the download handler, or on the way back.
+        self.sending = 0
 
 
 class Slots:
@@ -40,8 +44,8 @@ class Slots:
         first = settings.getfloat("AUTOTHROTTLE_START_DELAY") if throttled else 0.0
         self._delay = max(settings.getfloat("DOWNLOAD_DELAY"), first)
         self._counts: dict[str, _Count] = {}
-        self._slot_of: dict[Request, str] = {}
-        self._sending: set[Request] = set()
+        self._waiting: dict[Request, _Count] = {}
+        self._sending: dict[Request, _Count] = {}
         self._slot_of_origin: dict[str, str] = {}
         #: Called when a slot may have become able to send.
         self.on_room: Callable[[], None] = lambda: None
@@ -75,31 +79,33 @@ class Slots:
 
     def handed_out(self, request: Request) -> None:
         """*request* goes to the engine now."""
-        key = self._slot_of[request] = self.key_of(request)
-        self._counts.setdefault(key, _Count()).waiting += 1
+        key = self.key_of(request)
+        count = self._counts.get(key)
+        if count is None:
+            count = self._counts[key] = _Count(key)
+        count.waiting += 1
+        self._waiting[request] = count
 
     def sent(self, request: Request) -> None:
         """*request* is with its download handler."""
-        key = self._slot_of.get(request)
-        if key is not None and request not in self._sending:
-            self._sending.add(request)
-            self._counts[key].waiting -= 1
-            self._counts[key].sending += 1
+        count = self._waiting.pop(request, None)
+        if count is not None:
+            count.waiting -= 1
+            count.sending += 1
+            self._sending[request] = count
             self.on_room()
 
     def ended(self, request: Request) -> None:
         """The downloader is done with *request*."""
-        key = self._slot_of.pop(request, None)
-        if key is None:
-            return
-        count = self._counts[key]
-        if request in self._sending:
-            self._sending.remove(request)
+        count = self._sending.pop(request, None)
+        if count is not None:
             count.sending -= 1
-        else:
+        elif (count := self._waiting.pop(request, None)) is not None:
             count.waiting -= 1
+        else:
+            return
         if not count.waiting and not count.sending:
-            del self._counts[key]
+            del self._counts[count.key]
         self.on_room()
 
     def _asked(self, request: Request, origin: str) -> str:
