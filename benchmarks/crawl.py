@@ -69,6 +69,8 @@ COLUMNS = (
     Column("scrapy-lease", 20, 0.95),
     Column("scrapy-lease local", 0, 0.97),
     Column("scrapy-lease local", 2, 0.97),
+    Column("scrapy-lease guard", 0),
+    Column("scrapy-lease guard", 2),
     Column("scrapy-lease rates", 0, 0.98, base="scrapy-lease"),
     Column("scrapy-lease rates", 2, 0.98, base="scrapy-lease"),
     Column("fixed proxies", 0),

@@ -67,6 +67,8 @@ def settings_of(system: str, redis_url: str, proxies: Sequence[str]) -> dict[str
         return lease | {"LEASE_RATE_LIMITS": dict.fromkeys(("ip", "ua", "api"), "10000/second")}
     if system == "scrapy-lease local":
         return lease | {"LEASE_QUEUE": "local"}
+    if system == "scrapy-lease guard":
+        return lease | {"SCHEDULER": "scrapy.core.scheduler.Scheduler"}
     return {}
 
 
