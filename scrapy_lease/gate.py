@@ -39,7 +39,8 @@ class Gate:
     lease still stands; ``on_sent(request)`` and ``on_answered(request)``: called for each leased request that passes,
     and when its response is here; ``is_alone()``: whether the crawl goes on although the session is not confirmed,
     because the store is away and LEASE_ON_STORE_DOWN allows it. Where proxies are leased, ``has_proxy(request)`` tells
-    whether it goes through one, ``may_use(request)`` whether that is still this process's. Where rates are limited,
+    whether it goes through one, ``may_use(request)`` whether that is still this process's, and ``on_cut(request)`` is
+    called when its download is cut off. Where rates are limited,
     ``pay(request)`` spends what a request costs, or tells that it cannot; ``pay_in_time(request)`` waits for that, for
     requests that nobody can take back; ``goes_again(request, response)`` tells whether an answer is none: it asks for a
     pause.
@@ -54,6 +55,7 @@ class Gate:
         self.is_alone: Callable[[], bool] = lambda: False
         self.has_proxy: Callable[[Request], bool] = lambda request: False
         self.may_use: Callable[[Request], bool] = lambda request: True
+        self.on_cut: Callable[[Request], None] = lambda request: None
         self.pay: Callable[[Request], bool] = lambda request: True
         self.goes_again: Callable[[Request, Response], bool] = lambda request, response: False
         self.pay_in_time: Callable[[Request], Awaitable[None]] | None = None
@@ -114,6 +116,7 @@ class Gate:
         task = self._under_way.get(request)
         if task is not None and request not in self._cut_off:
             self._cut_off.add(request)
+            self.on_cut(request)
             task.cancel()
 
     def close(self) -> None:

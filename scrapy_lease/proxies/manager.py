@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Set
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, cast
@@ -39,6 +38,7 @@ from scrapy_lease.proxies.keeper import Keeper
 from scrapy_lease.proxies.routing import Router, site_of
 from scrapy_lease.proxies.trips import Trip, clean, strip, url_of
 from scrapy_lease.proxies.waiting_room import WaitingRoom, name_in
+from scrapy_lease.proxies.watch import Watch
 from scrapy_lease.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -64,20 +64,19 @@ class Proxies:
         self._trips: WeakKeyDictionary[Request, Trip] = WeakKeyDictionary()
         #: Those whose request has a proxy now.
         self._active: dict[Request, Trip] = {}
+        self._watch = Watch(self._active, self._settings)
         self._turn_back: Callable[[Request], None] = lambda request: None
-        self._cut: Callable[[Request], None] = lambda request: None
         #: Called with a request and its answer, by which the site asks for a pause.
         self.on_limited: Callable[[Request, Response], None] = lambda request, response: None
         #: Returns the ids of proxies whose addresses have no permits left for now; None: rates do not limit addresses.
         self.spent: Callable[[], Set[str]] | None = None
         self.keeper = Keeper(
-            crawler, runtime, lambda pool: self.waiting_room.demand(pool), self._look, self._is_under_way
+            crawler, runtime, lambda pool: self.waiting_room.demand(pool), self._watch.look, self._watch.is_under_way
         )
         self.waiting_room = WaitingRoom(self._router, self._trips, self.keeper)
         self._pools = self.keeper.pools
         for name, pool in self._pools.items():
             pool.watched_by(partial(self.waiting_room.has_untried, name))
-        self._is_warned = False
 
     @classmethod
     def of(cls, crawler: Crawler) -> Self:
@@ -107,8 +106,8 @@ class Proxies:
         room = self.waiting_room
         tries.may_start, tries.on_out, tries.on_in = room.may_start, room.handed_out, room.left
         room.ready, room.held = tries.ready, lambda: (found.request for found in tries.window)
-        self._turn_back, self._cut = tries.turn_back, gate.cut
-        gate.has_proxy, gate.may_use = self.has_use, self.may_send
+        self._turn_back, self._watch.cut = tries.turn_back, gate.cut
+        gate.has_proxy, gate.may_use, gate.on_cut = self.has_use, self.may_send, self._cut_off
         self.keeper.on_room = wake
 
     def use_of(self, request: Request) -> Use | None:
@@ -126,6 +125,11 @@ class Proxies:
         """May it be sent at this instant, as far as its proxy goes? True where it goes directly."""
         trip = self._active.get(request)
         return trip is None or trip.may_go_on
+
+    def _cut_off(self, request: Request) -> None:
+        """The download of *request* is being cut off."""
+        if (trip := self._active.get(request)) is not None:
+            trip.was_cut = True
 
     # what the middlewares see
 
@@ -248,7 +252,7 @@ class Proxies:
             pool.end(use, _TARGET)
             return "rejected"
         if word == "unused" and trip.passed:
-            word = "back"
+            word = "cut" if trip.was_cut else "back"
         judgement = Judgement(cast(Kind, word), url, verdict.wait or 0.0)
         sentence = pool.end(use, judgement, trip.refusals)
         if sentence == "again":
@@ -256,29 +260,6 @@ class Proxies:
             trip.bans += word in ("ban", "limited")
             logger.debug("%s through %s: %s", request, shown(use.lease.id), word)
         return sentence
-
-    def _is_under_way(self, pool: str, seconds: float) -> bool:
-        """Is a request that is no probe under way through a pool for longer than so many seconds?"""
-        before = time.monotonic() - seconds
-        return any(
-            trip.pool == pool and trip.since < before and trip.use is not None and not trip.use.is_probe
-            for trip in self._active.values()
-        )
-
-    def _look(self) -> None:
-        """End downloads whose proxy is not this process's any more; say once that one is held and not used."""
-        now = time.monotonic()
-        for request, trip in list(self._active.items()):
-            if not trip.may_go_on:
-                self._cut(request)
-            limit = self._settings[trip.pool].wait
-            if not trip.passed and now - trip.since > limit and not self._is_warned:
-                self._is_warned = True
-                logger.warning(
-                    "%s has held a proxy of pool %s for more than %g s (LEASE_PROXY_WAIT) and was not sent: a "
-                    "downloader middleware with a number above 745 keeps it; give that one a lower number",
-                    request, trip.pool, limit,
-                )  # fmt: skip
 
     def _again(self, request: Request, trip: Trip, reason: str) -> Request:
         trip.retries += 1

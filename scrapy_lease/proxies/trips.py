@@ -38,7 +38,7 @@ class Trip:
 
     __slots__ = (
         "_is_capped", "_own_timeout", "avoid", "bans", "is_scheduled", "passed", "pool", "refusals", "retries", "since",
-        "use",
+        "use", "was_cut",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -50,6 +50,8 @@ class Trip:
         self.is_scheduled = False
         #: Has it passed the last middleware that could answer it?
         self.passed = False
+        #: Was the download of its present use cut off here?
+        self.was_cut = False
         #: Clock time (s) at which its present use began.
         self.since = 0.0
         #: What the request says itself of its timeout, while it is capped.
@@ -70,7 +72,7 @@ class Trip:
 
     def begin(self, request: Request, use: Use, pool: str) -> None:
         """Let *request* go through the proxy of *use*, and no longer than that lives."""
-        self.use, self.pool, self.passed = use, pool, False
+        self.use, self.pool, self.passed, self.was_cut = use, pool, False, False
         self.since = time.monotonic()
         strip(request)
         request.meta["proxy"] = url_of(use.lease.body)

@@ -14,6 +14,7 @@ from tests.helpers.fleet import Fleet, Node, until
 from tests.helpers.lending import Lending, expires, lendings, shared, unlent
 from tests.helpers.proxied import Bed
 from tests.helpers.proxies import DIRECT, Web
+from tests.helpers.relay import Relay
 from tests.helpers.servers import Server
 from tests.helpers.spiders import is_long, items_of, paths_of, records_of, seeds
 
@@ -177,6 +178,24 @@ def test_a_node_freezes(bed: Callable[..., Bed], seed: int) -> None:
     assert all(one.ended < paused_at + 2 * TTL + 1 for one in lost)
     assert {hit.agent for hit in b.site.hits if hit.started > paused_at + 3 * TTL} == {"n0", "n1"}
     assert sleeper.stats["lease/session/lost"] == 1
+
+
+def test_what_was_cut_off_may_still_be_answered(fleet: Callable[..., Fleet], own_server: Server) -> None:
+    """The store is away until downloads are cut off, and back at once: no proxy carries two requests to the site."""
+    with Web() as web, Relay(own_server.url) as relay:
+        web.add_many(4)
+        b = Bed(web, fleet(url=relay.url, products=1), own_server.client())
+        asked = [f"/slow/0.8/{page}" for page in range(24)]
+        node = b.crawl(paths=" ".join(asked), settings={"LEASE_TTL": TTL})
+        until(lambda: len(b.site.hits) >= 6)
+        relay.cut()
+        until(lambda: "Cutting off" in node.log)
+        relay.restore()
+        b.shop.wait([node])
+        judge(b)
+        assert set(paths_of(items_of(b.shop))) == set(asked)
+        assert len(b.site.hits) > len(asked)
+        assert node.stats["lease/session/lost"] == 0
 
 
 @pytest.fixture

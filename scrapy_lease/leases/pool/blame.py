@@ -34,7 +34,7 @@ from scrapy_lease.leases.session import boot_time
 WITNESSES = 3
 #: What becomes of a response or exception, the URL's guilt aside.
 _SENTENCES: dict[str, Sentence] = {
-    "ok": "pass", "target": "pass", "unused": "pass", "back": "pass", "ban": "again", "hang": "again",
+    "ok": "pass", "target": "pass", "unused": "pass", "back": "pass", "cut": "pass", "ban": "again", "hang": "again",
     "broken": "again", "expired": "again", "limited": "again", "logged_out": "again",
 }  # fmt: skip
 

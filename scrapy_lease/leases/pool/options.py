@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
 
 #: See :class:`Judgement`.
-Kind = Literal["ok", "target", "ban", "hang", "broken", "expired", "limited", "logged_out", "unused", "back"]
+Kind = Literal["ok", "target", "ban", "hang", "broken", "expired", "limited", "logged_out", "unused", "back", "cut"]
 #: What becomes of what was judged: it goes on; its request goes out again on another lease; its URL is refused to all.
 Sentence = Literal["pass", "again", "rejected"]
 
@@ -55,6 +55,7 @@ class Judgement(NamedTuple):
     ``logged_out`` an account's affair: no word about the lease
     ``unused``     the request was not sent
     ``back``       it was sent, and nobody knows what became of it: no word about the lease
+    ``cut``        it was cut off here, and the site may still be at it: its place stays taken for a moment
     ============== ==============================================================================================
 
     :param url: of the request; told for a ``ban``, which counts for the lease only if other URLs are refused too.

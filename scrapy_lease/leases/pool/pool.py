@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Set
 from scrapy_lease.exceptions import NoResource
 from scrapy_lease.leases.pool.blame import Refusals, sentence_of
 from scrapy_lease.leases.pool.options import UNUSED, Judgement, PoolOptions, PoolStore, Sentence, Standing
-from scrapy_lease.leases.pool.shelf import Lease, Use
+from scrapy_lease.leases.pool.shelf import AFTER_CUT, Lease, Use
 from scrapy_lease.leases.pool.stock import Stock
 from scrapy_lease.leases.pool.wants import Line, Waiter
 from scrapy_lease.leases.session import Beat, Session
@@ -45,9 +45,7 @@ class Pool:
         self._line = Line()
         #: Site and sticky key of requests outside that wait for a place on a lease that is here.
         self._held_up: set[tuple[str, str]] = set()
-        self._stock = Stock(
-            options, store, session, self._line, count=count, demand=demand, on_places=self._serve_all
-        )  # fmt: skip
+        self._stock = Stock(options, store, session, self._line, count=count, demand=demand, on_places=self._serve_all)
         self._shelf = self._stock.shelf
         self._sites = self._stock.sites
         self._turns = self._stock.turns
@@ -146,8 +144,8 @@ class Pool:
         """Return how many requests to *site* could start now, one after the other."""
         if not self.has_room(site):
             return 0
-        leases = (lease for lease in self._shelf.open.values() if site not in lease.rests)
-        return max(1, sum(self._shelf.places_on(lease, site) for lease in leases))
+        leases = self._shelf.open.values()
+        return max(1, sum(self._shelf.places_on(lease, site) for lease in leases if site not in lease.rests))
 
     def may_come(self, site: str, sticky: str, coming: int, coming_of_key: int) -> bool:
         """May one more request come for its lease now, besides *coming* that are about to?
@@ -174,7 +172,7 @@ class Pool:
     def end(self, use: Use, judgement: Judgement, refusals: Refusals | None = None) -> Sentence:
         """End a use, exactly once (a second call changes nothing), and blame whom the judgement blames.
 
-        The place is free at once; the store is told in a later turn.
+        The place is free at once, or a moment after a download was cut off; the store is told in a later turn.
 
         :param refusals: those of the request over all its tries: without them no URL is ever to blame.
         :returns: ``pass``: the response or exception goes on; ``again``: the request goes out again on another lease;
@@ -190,13 +188,19 @@ class Pool:
             sentence: Sentence = "pass"
         else:
             sentence = self._stock.blame.judge(use, judgement, refusals)
+        if judgement.kind == "cut":
+            asyncio.get_running_loop().call_later(max(AFTER_CUT, self.options.grace), self._vacate, lease)
+        else:
+            self._vacate(lease)
+        return sentence
+
+    def _vacate(self, lease: Lease) -> None:
         if self._shelf.end(lease):
             self._stock.leave(lease)
         elif self._stock.owed and not lease.uses and lease.is_held:
             self._stock.pay(lease)
         elif self._line or self._stock.missed or self._held_up:
             self._serve_all()
-        return sentence
 
     # waiting
 

@@ -18,6 +18,8 @@ from scrapy_lease.leases.session import Session, boot_time
 
 #: Sites of one lease that it is remembered to have been used at.
 SITES = 64
+#: Seconds, at least, before a place is used again whose download was cut off: proxy and site may still be at it.
+AFTER_CUT = 1.0
 #: The ends of a lease, those that say more first.
 _GRAVITY = {"gone": 2, "broken": 1, "back": 0}
 

@@ -61,9 +61,7 @@ class Stock:
         self.on_gone: Callable[[], None] = lambda: None
         #: Tells of a site whether a request that waits outside was not refused there yet.
         self.untried: Callable[[str], bool] = lambda site: False
-        self._options = options
-        self._session = session
-        self._line = line
+        self._options, self._session, self._line = options, session, line
         self._demand = demand
         self._on_places = on_places
         self._is_to_look = False
@@ -144,13 +142,11 @@ class Stock:
         return self.standing.known if self.standing is not None else WITNESSES
 
     def say(self, lease: Lease, verb: str, args: tuple[Any, ...]) -> None:
-        """Tell the store in a later turn; the lease stays. What opens a site, or a lease, lets more be had at once."""
+        """Tell the store in a later turn; the lease stays. What ends a rest or a pause lets more be had."""
         self.turns.outbox.append(Word(lease, verb, args))
         if verb == "ok":
             self._vain.clear()
-            self.turns.wake()
-        else:
-            self.turns.nudge()
+        self.turns.nudge()
 
     def tell_view(self, lease: Lease, site: str, *, is_serving: bool) -> None:
         """Tell the store how the lease serves the site, for its next holder: at once what is said against it."""

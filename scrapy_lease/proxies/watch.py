@@ -1,0 +1,55 @@
+"""A look at requests that have a proxy now, a few times a second."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+
+from scrapy import Request
+
+from scrapy_lease.proxies.trips import Trip
+from scrapy_lease.settings.pools import PoolSettings
+
+logger = logging.getLogger(__name__)
+
+
+class Watch:
+    """See the module's docstring.
+
+    :param active: the requests, and their trips.
+    :param settings: of the pools, by name.
+    :ivar cut: ends the download of a request; set by whoever can.
+    """
+
+    def __init__(self, active: Mapping[Request, Trip], settings: Mapping[str, PoolSettings]) -> None:
+        self.cut: Callable[[Request], None] = lambda request: None
+        self._active = active
+        self._settings = settings
+        self._is_warned = False
+
+    def __repr__(self) -> str:
+        return f"<Watch over {len(self._active)} requests>"
+
+    def look(self) -> None:
+        """End downloads whose proxy is not this process's any more; say once that one is held and not used."""
+        now = time.monotonic()
+        for request, trip in list(self._active.items()):
+            if not trip.may_go_on:
+                self.cut(request)
+            limit = self._settings[trip.pool].wait
+            if not trip.passed and now - trip.since > limit and not self._is_warned:
+                self._is_warned = True
+                logger.warning(
+                    "%s has held a proxy of pool %s for more than %g s (LEASE_PROXY_WAIT) and was not sent: a "
+                    "downloader middleware with a number above 745 keeps it; give that one a lower number",
+                    request, trip.pool, limit,
+                )  # fmt: skip
+
+    def is_under_way(self, pool: str, seconds: float) -> bool:
+        """Is a request that is no probe under way through a pool for longer than so many seconds?"""
+        before = time.monotonic() - seconds
+        return any(
+            trip.pool == pool and trip.since < before and trip.use is not None and not trip.use.is_probe
+            for trip in self._active.values()
+        )
