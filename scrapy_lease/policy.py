@@ -63,6 +63,18 @@ _NO_ANSWER = (
     # Of the HTTP/1.1 handler, for an https proxy and an https site.
     NotImplementedError,
 )  # fmt: skip
+#: What people are told of an error, the more special first.
+_WORDS: tuple[tuple[type[Exception], str], ...] = (
+    (CannotResolveHostError, "no such host"),
+    (DownloadConnectionRefusedError, "connection refused"),
+    (DownloadTimeoutError, "no answer in time"),
+    (ResponseDataLossError, "half an answer"),
+    (TunnelError, "CONNECT refused"),
+    (ConnectError, "no connection"),
+    (ConnectionDone, "connection closed"),
+    (ConnectionLost, "connection lost"),
+    (DownloadFailedError, "connection lost"),
+)
 #: How the handlers say with which status a proxy refused CONNECT: one in its words, two at the begin of theirs.
 _STATUS = re.compile(r"'status': (\d{3})\b|^(\d{3})\b")
 
@@ -183,6 +195,13 @@ class Judge:
             logger.error(
                 "LEASE_POLICY: %s %s; LEASE_VERDICTS decides", type(self._policy).__qualname__, fault, exc_info=exc_info
             )
+
+
+def words_of(error: Exception) -> str:
+    """Return in a few words what *error*, the want of an answer, was; its own may hold secrets."""
+    if (status := _refusal(error)) is not None:
+        return f"status {status} for CONNECT"
+    return next((words for kind, words in _WORDS if isinstance(error, kind)), type(error).__name__)
 
 
 def retry_after(response: Response, longest: float = RETRY_AFTER_MAX) -> float | None:

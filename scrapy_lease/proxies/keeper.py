@@ -19,6 +19,7 @@ from scrapy_lease.leases.pool.shelf import Use
 from scrapy_lease.leases.session import Beat
 from scrapy_lease.providers.checking import Check
 from scrapy_lease.providers.supplies import Supply, provider_of, supply_of
+from scrapy_lease.proxies.failures import Failures
 from scrapy_lease.runtime import Runtime
 from scrapy_lease.settings.pools import PoolSettings
 from scrapy_lease.store.pool_scripts import PoolScripts, Resource
@@ -57,6 +58,7 @@ class Keeper:
         self._is_under_way = is_under_way
         self.on_room: Callable[[], None] = lambda: None
         self.pools: dict[str, Pool] = {}
+        self.failures = Failures()
         self._refillers: list[Refiller[Resource]] = []
         for name, settings in runtime.settings.pools.items():
             self._build(name, settings)
@@ -208,13 +210,13 @@ class Keeper:
             if is_worth_telling and now - self._told.get(name, float("-inf")) > TELL_AGAIN:
                 self._told[name] = now
                 logger.warning(
-                    "Pool %s has no usable proxy: requests wait, and after %g s (%d × LEASE_PROXY_WAIT) the crawl "
-                    "closes", name, limit, PATIENCE,
+                    "Pool %s has no usable proxy%s: requests wait, and after %g s (%d × LEASE_PROXY_WAIT) the crawl "
+                    "closes", name, self.failures.told(name), limit, PATIENCE,
                 )  # fmt: skip
             if useless_for > limit and self._may_close(name, useless_for):
                 logger.error(
-                    "Pool %s has had no usable proxy for %.0f s: closing; scrapy-lease proxies list tells what rests",
-                    name, useless_for,
+                    "Pool %s has had no usable proxy for %.0f s%s: closing; scrapy-lease proxies list tells what rests",
+                    name, useless_for, self.failures.told(name),
                 )  # fmt: skip
                 self._closing = asyncio.ensure_future(self._close())
 

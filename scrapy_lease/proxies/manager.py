@@ -26,13 +26,13 @@ from scrapy.crawler import Crawler
 from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
 
-from scrapy_lease.exceptions import LeaseError, LeaseLost, NoProxy, NoResource
+from scrapy_lease.exceptions import LeaseError, LeaseLost, NoResource
 from scrapy_lease.gate import Gate
 from scrapy_lease.leases.pool.options import Judgement, Kind, Sentence
 from scrapy_lease.leases.pool.shelf import Use
 from scrapy_lease.meta import read_record
 from scrapy_lease.outcomes import Tracker
-from scrapy_lease.policy import UNUSED, Judge, Verdict
+from scrapy_lease.policy import UNUSED, Judge, Verdict, words_of
 from scrapy_lease.providers.identity import shown
 from scrapy_lease.proxies.keeper import Keeper
 from scrapy_lease.proxies.routing import Router, site_of
@@ -40,6 +40,7 @@ from scrapy_lease.proxies.trips import Trip, clean, strip, url_of
 from scrapy_lease.proxies.waiting_room import WaitingRoom, name_in
 from scrapy_lease.proxies.watch import Watch
 from scrapy_lease.runtime import Runtime
+from scrapy_lease.unfetched import no_proxy
 
 if TYPE_CHECKING:
     from scrapy_lease.scheduler.tries import Tries
@@ -180,12 +181,13 @@ class Proxies:
             verdict = self._judge.response(request, response, is_scheduled=trip.is_scheduled)
             if verdict.word == "limited":
                 self.on_limited(request, response)
-        sentence = self._end(request, trip, verdict)
+        why = f"status {response.status}"
+        sentence = self._end(request, trip, verdict, why)
         if sentence == "pass":
             return response
         if sentence == "rejected":
-            raise IgnoreRequest(f"{request} is refused through every proxy (status {response.status})")
-        return self._again(request, trip, f"{verdict.word} (status {response.status})")
+            raise IgnoreRequest(f"{request} is refused through every proxy ({why})")
+        return self._again(request, trip, f"{verdict.word} ({why})")
 
     def failed(self, request: Request, error: Exception) -> Request | None:
         """Judge the want of an answer to *request*; return it where it goes out again.
@@ -203,14 +205,15 @@ class Proxies:
         verdict, url = UNUSED, url_of(trip.use.lease.body)
         if trip.passed:
             verdict = self._judge.exception(request, error, is_scheduled=trip.is_scheduled)
-        sentence = self._end(request, trip, verdict)
+        why = words_of(error)
+        sentence = self._end(request, trip, verdict, why)
         if sentence == "pass":
             if (cleaned := clean(error, url)) is not None:
                 raise cleaned from None
             return None
         if sentence == "rejected":
-            raise IgnoreRequest(f"{request} is refused through every proxy ({type(error).__name__})")
-        return self._again(request, trip, f"{verdict.word} ({type(error).__name__})")
+            raise IgnoreRequest(f"{request} is refused through every proxy ({why})")
+        return self._again(request, trip, f"{verdict.word} ({why})")
 
     # inside
 
@@ -242,7 +245,7 @@ class Proxies:
         if trip.use is use:
             self._end(request, trip, UNUSED)
 
-    def _end(self, request: Request, trip: Trip, verdict: Verdict) -> Sentence:
+    def _end(self, request: Request, trip: Trip, verdict: Verdict, why: str = "") -> Sentence:
         """End the present use; *verdict* UNUSED of a request that was sent says that nobody knows what became of it."""
         use = trip.finish(request)
         assert use is not None
@@ -258,7 +261,8 @@ class Proxies:
         if sentence == "again":
             trip.avoid |= {use.lease.id}
             trip.bans += word in ("ban", "limited")
-            logger.debug("%s through %s: %s", request, shown(use.lease.id), word)
+            self.keeper.failures.note(trip.pool, why)
+            logger.debug("%s through %s: %s (%s)", request, shown(use.lease.id), word, why)
         return sentence
 
     def _again(self, request: Request, trip: Trip, reason: str) -> Request:
@@ -271,7 +275,7 @@ class Proxies:
         """Let *request* go back to its scheduler, from where it begins anew; what has none fails."""
         self._trips.pop(request, None)
         if not trip.is_scheduled:
-            raise NoProxy(f"{request} is not fetched: {reason}")
+            raise no_proxy(request, reason)
         logger.debug("%s goes back to the backlog: %s", request, reason)
         self._turn_back(request)
         return request

@@ -20,7 +20,6 @@ from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.http import Response
 
-from scrapy_lease.exceptions import NoPermit
 from scrapy_lease.leases.rates import RateOptions, Rates
 from scrapy_lease.leases.session import Beat
 from scrapy_lease.outcomes import Tracker
@@ -36,6 +35,7 @@ from scrapy_lease.rates.tally import Tally
 from scrapy_lease.rates.waiters import Waiters
 from scrapy_lease.runtime import Runtime
 from scrapy_lease.store.rate_scripts import RateScripts
+from scrapy_lease.unfetched import no_permit
 
 if TYPE_CHECKING:
     from scrapy_lease.proxies.manager import Proxies
@@ -199,7 +199,7 @@ class Limiter:
         ends = time.monotonic() + self._media_wait
         while not self.spend(request):
             if not await self._wait_long(self._settle(request), ends):
-                raise NoPermit(f"{request} is not fetched: no permit of its rate limits within LEASE_PROXY_WAIT")
+                raise no_permit(request)
 
     # what the runtime tells
 
@@ -237,7 +237,7 @@ class Limiter:
         if not is_scheduled:
             if await self._wait_long(charge, time.monotonic() + self._media_wait):
                 return None
-            raise NoPermit(f"{request} is not fetched: no permit of its rate limits within LEASE_PROXY_WAIT")
+            raise no_permit(request)
         is_near = self._rates.opens_in(charge.needs) <= self._park_after
         if is_near and await self._waiters.wait(charge, self._park_after):
             return None

@@ -70,9 +70,11 @@ def test_a_third_of_the_pool_is_bad(bed: Callable[..., Bed], fault: str) -> None
     assert b.left()["leased"] == 0
 
 
-@pytest.mark.parametrize("fault", ["dead", "refuse", "hang"])
-def test_all_are_dead(bed: Callable[..., Bed], fault: str) -> None:
-    """All nodes close with lease_no_proxies; all items are in the backlog, and a crawl with good proxies ends them.
+@pytest.mark.parametrize(
+    ("fault", "why"), [("dead", "connection refused"), ("refuse", "connection lost"), ("hang", "no answer in time")]
+)
+def test_all_are_dead(bed: Callable[..., Bed], fault: str, why: str) -> None:
+    """All nodes close with lease_no_proxies and say why; all items are in the backlog, and good proxies end them.
 
     However often a rest ends meanwhile, and whether connections are refused, closed or never answered.
     """
@@ -87,6 +89,7 @@ def test_all_are_dead(bed: Callable[..., Bed], fault: str) -> None:
     began = time.monotonic()
     nodes = crawl(b, pages=PAGES, settings={**settings, "LEASE_PROXIES": urls(dead)})
     assert {node.stats["finish_reason"] for node in nodes} == {"lease_no_proxies"}
+    assert any(f"× {why}" in line for node in nodes for line in node.log.splitlines() if "has had no usable" in line)
     assert time.monotonic() - began < 20
     assert b.site.hits == []
     records = records_of(b.client)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 
@@ -96,3 +97,18 @@ def test_a_lease_that_an_operator_ends(bed: Callable[..., Bed]) -> None:
     assert second.started - first.started < 6
     assert node.stats["lease/items/done"] == 1
     assert "lease/items/failed" not in node.stats
+
+
+def test_a_robots_txt_without_proxy_is_told_in_one_line(bed: Callable[..., Bed]) -> None:
+    """It gets no proxy in time: Scrapy prints no traceback, and crawls the site as one that has no such file."""
+    b = bed(2)
+    good, dead = b.web.proxies
+    b.web.die(dead)
+    pools = {"default": {"proxies": [good.url]}, "dead": {"proxies": [dead.url]}}
+    settings = {"ROBOTSTXT_OBEY": "True", "LEASE_PROXY_WAIT": "1", "LEASE_PROXY_BACKOFF": "60,60"}
+    routes = {"LEASE_PROXY_POOLS": json.dumps(pools), "LEASE_PROXY_POOL": '{"media": "dead", "*": "default"}'}
+    node = b.run(pages=3, settings={**settings, **routes})
+    assert sorted(paths_of(items_of(b.shop))) == [f"/page/{number}" for number in range(3)]
+    assert node.log.count("its site is crawled as one that has none") == 1
+    assert "Traceback" not in node.log
+    assert b.site.peers == {good.exit}

@@ -26,7 +26,7 @@ from scrapy.exceptions import (
 from scrapy.http import HtmlResponse, Response
 from scrapy.utils.test import get_crawler
 
-from scrapy_lease.policy import RETRY_AFTER_MAX, Judge, Verdict, retry_after
+from scrapy_lease.policy import RETRY_AFTER_MAX, Judge, Verdict, retry_after, words_of
 from scrapy_lease.settings.proxy_values import VERDICTS
 
 URL = "https://site.example/page"
@@ -100,6 +100,27 @@ def test_what_a_media_pipeline_asks_for_is_not_the_spiders() -> None:
 def test_exceptions(error: Exception, word: str) -> None:
     """Who cannot be reached is broken; no answer, or half of one, is uncertain; all else says nothing of the proxy."""
     assert judge_of().exception(Request(URL), error, is_scheduled=True).word == word
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (DownloadConnectionRefusedError("refused"), "connection refused"),
+        (DownloadTimeoutError("took longer than 3 seconds"), "no answer in time"),
+        (DownloadFailedError("lost"), "connection lost"),
+        (
+            TunnelError("Could not open CONNECT tunnel with proxy h:1 [{'status': 407, 'reason': b'x'}]"),
+            "status 407 for",
+        ),
+        (TunnelError("Could not open CONNECT tunnel with proxy h:1 [b'nonsense']"), "CONNECT refused"),
+        (ConnectionResetError("http://u:hunter2@h:1"), "ConnectionResetError"),
+    ],
+    ids=lambda value: str(value)[:60],
+)
+def test_people_are_told_why(error: Exception, words: str) -> None:
+    """In a few words, and never in the error's own, which may hold a password."""
+    assert words_of(error).startswith(words)
+    assert "hunter2" not in words_of(error)
 
 
 def test_a_fault_of_tls_is_uncertain() -> None:
