@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from scrapy_lease.store.rate_scripts import RateScripts
 from scrapy_lease.store.scripts import Scripts, Settlement
 from tests.helpers.fleet import ROOT, Fleet
 from tests.helpers.local_proxies import LocalProxies
@@ -108,6 +109,8 @@ def test_the_command_line_with_just_these_rights(
         _, grants = await scripts.lease(sid, 1, want=2, rooms={"a.test": 2})
         failed = Settlement(grants[0].digest, grants[0].fence, "failed", (60_000, 3, "reason", ""))
         await scripts.settle(sid, 1, [failed])
+        limits = RateScripts(scripts.channel, scripts.scope.namespace)
+        await limits.look(sid, '{"ip": ["9/1000 ms"]}', keep=60_000, waits="")
         await scripts.close(sid)
 
     assert tool("push", "shop", *(f"http://a.test/{number}" for number in range(5))).status == 0
