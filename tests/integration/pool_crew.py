@@ -43,10 +43,12 @@ class Node:
 
     :param url: of the server, or of a relay in front of it.
     :param clock: of the session, in s.
+    :param kind: of the pool.
     """
 
     def __init__(
-        self, url: str, name: str, *, ttl: float = 5.0, clock: Callable[[], float] = boot_time, **options: Any
+        self, url: str, name: str, *, ttl: float = 5.0, clock: Callable[[], float] = boot_time, kind: str = "proxy",
+        **options: Any,
     ) -> None:  # fmt: skip
         self.name = name
         self.stats = StoreStats()
@@ -57,7 +59,7 @@ class Node:
         self.session = Session(node=name, ttl=ttl, config="c", fresh=True, info={"node": name}, clock=clock)
         self._channels = [Channel(url, "the test's server", 2, stats) for stats in (self.stats, StoreStats())]
         self._scripts = Scripts(self._channels[1], SCOPE)
-        self.store = PoolScripts(self._channels[0], keys())
+        self.store = PoolScripts(self._channels[0], keys(kind))
         self.pool = Pool(
             PoolOptions("default", **options), self.store, self.session, count=self._count,
             demand=lambda: self.demand, on_room=self._on_room,
@@ -113,24 +115,25 @@ class Node:
         self.rooms += 1
 
 
-def keys() -> PoolKeys:
+def keys(kind: str = "proxy") -> PoolKeys:
     """The keys of the pool under test."""
-    return Namespace("test").pool("proxy", "default")
+    return Namespace("test").pool(kind, "default")
 
 
 class Crew:
     """Nodes, and the pool as the store has it."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, kind: str = "proxy") -> None:
         self.client = server.client()
+        self.kind = kind
         self.nodes: list[Node] = []
         self._url = server.url
         self._channel = Channel(server.url, "the test's server", 10, StoreStats())
-        self.outside = PoolScripts(self._channel, keys())
+        self.outside = PoolScripts(self._channel, keys(kind))
 
     async def node(self, name: str = "a", *, url: str = "", **options: Any) -> Node:
         """Start a node."""
-        node = Node(url or self._url, name, **options)
+        node = Node(url or self._url, name, kind=self.kind, **options)
         self.nodes.append(node)
         return await node.open()
 
@@ -161,9 +164,9 @@ class Crew:
 
 
 @asynccontextmanager
-async def crew_on(server: Server, *names: object) -> AsyncIterator[Crew]:
+async def crew_on(server: Server, *names: object, kind: str = "proxy") -> AsyncIterator[Crew]:
     """A crew and a pool of these resources."""
-    crew = Crew(server)
+    crew = Crew(server, kind)
     try:
         await crew.add(*names)
         yield crew

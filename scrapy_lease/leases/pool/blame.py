@@ -35,7 +35,7 @@ WITNESSES = 3
 #: What becomes of a response or exception, the URL's guilt aside.
 _SENTENCES: dict[str, Sentence] = {
     "ok": "pass", "target": "pass", "unused": "pass", "back": "pass", "cut": "pass", "ban": "again", "hang": "again",
-    "broken": "again", "expired": "again", "limited": "again", "logged_out": "again",
+    "broken": "again", "expired": "again", "limited": "again", "logged_out": "again", "cold": "again",
 }  # fmt: skip
 
 

@@ -6,8 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
 
+from scrapy_lease.leases.pool.accounts import AccountOptions, Terms
+from scrapy_lease.leases.pool.purse import PermitsLike
+
 #: See :class:`Judgement`.
-Kind = Literal["ok", "target", "ban", "hang", "broken", "expired", "limited", "logged_out", "unused", "back", "cut"]
+Kind = Literal[
+    "ok", "target", "ban", "hang", "broken", "expired", "limited", "logged_out", "cold", "unused", "back", "cut"
+]  # fmt: skip
 #: What becomes of what was judged: it goes on; its request goes out again on another lease; its URL is refused to all.
 Sentence = Literal["pass", "again", "rejected"]
 
@@ -26,6 +31,7 @@ class PoolOptions:
     :param sticky_ttl: how long a sticky key stays with its resource after its last use.
     :param most: leases of this process at once; 0: as many as its requests need.
     :param is_minted: ids are made for the asking: one that is banned is replaced instead of resting.
+    :param account: how its resources are used if they are accounts.
     """
 
     name: str
@@ -39,6 +45,7 @@ class PoolOptions:
     sticky_ttl: float = 86400.0
     most: int = 0
     is_minted: bool = False
+    account: AccountOptions | None = None
 
 
 class Judgement(NamedTuple):
@@ -52,18 +59,23 @@ class Judgement(NamedTuple):
     ``broken``     no connection to it, or it refuses its own credentials
     ``expired``    its provider has taken it back
     ``limited``    the site asks for a pause of *retry_after* s; 0: it does not say how long
-    ``logged_out`` an account's affair: no word about the lease
+    ``logged_out`` an account's affair: the page shows it as logged out; no word about a proxy
+    ``cold``       an account's affair: it is of no use now, *why* says the log
     ``unused``     the request was not sent
     ``back``       it was sent, and nobody knows what became of it: no word about the lease
     ``cut``        it was cut off here, and the site may still be at it: its place stays taken for a moment
     ============== ==============================================================================================
 
     :param url: of the request; told for a ``ban``, which counts for the lease only if other URLs are refused too.
+    :param retry_after: of an account that was served, too: the site asks it for a pause (reset headers).
+    :param seconds: how long the answer took, for accounts; 0: not told.
     """
 
     kind: Kind
     url: str = ""
     retry_after: float = 0.0
+    seconds: float = 0.0
+    why: str = ""
 
 
 OK = Judgement("ok")
@@ -107,6 +119,10 @@ class Granted(Protocol):
     def rests(self) -> Mapping[str, RestLike]: ...
     @property
     def views(self) -> Mapping[str, ViewLike]: ...
+    @property
+    def permits(self) -> PermitsLike | None: ...
+    @property
+    def jar(self) -> bytes: ...
 
 
 class Standing(Protocol):
@@ -128,6 +144,10 @@ class Standing(Protocol):
     def silent(self) -> int: ...
     @property
     def expired(self) -> str: ...
+    @property
+    def spent(self) -> int: ...
+    @property
+    def shut(self) -> int: ...
 
 
 class Taken(Protocol):
@@ -143,16 +163,22 @@ class Taken(Protocol):
     def recalled(self) -> Sequence[str]: ...
     @property
     def tied(self) -> Sequence[str]: ...
+    @property
+    def more(self) -> Mapping[str, PermitsLike]: ...
 
 
 class PoolStore(Protocol):
     """What a pool needs of the store; see :class:`scrapy_lease.store.pool_scripts.PoolScripts`."""
 
-    async def report(self, sid: str, n: int, holds: Sequence[tuple[str, int]], *, previous: str = "") -> list[int]: ...
+    #: *told*: of accounts, see :meth:`scrapy_lease.leases.pool.purse.Purse.told`.
+    async def report(
+        self, sid: str, n: int, holds: Sequence[tuple[str, int]], *, previous: str = "",
+        told: Sequence[tuple[int, int] | None] = (),
+    ) -> list[int]: ...  # fmt: skip
     #: *ties* have ``key``, ``site``, ``offer`` and ``avoid``, as :class:`scrapy_lease.leases.pool.ties.Tie` has.
     async def take(
         self, sid: str, n: int, asks: Sequence[tuple[str, int]] = (), *, margin: int = 0, grace: int = 0,
-        ties: Sequence[Any] = (), ttl: int = 0, answered: int = -1,
+        ties: Sequence[Any] = (), ttl: int = 0, answered: int = -1, terms: Terms | None = None,
     ) -> Taken: ...  # fmt: skip
     async def reclaim(self, sid: str, *, grace: int = 0) -> tuple[int, int]: ...
     #: *verdicts* have ``id``, ``fence``, ``verb`` and ``args``, as :class:`scrapy_lease.leases.pool.shelf.Word` has.

@@ -43,9 +43,11 @@ class Pool:
         self._count = count
         self._on_room = on_room
         self._line = Line()
-        #: Site and sticky key of requests outside that wait for a place on a lease that is here.
-        self._held_up: set[tuple[str, str]] = set()
-        self._stock = Stock(options, store, session, self._line, count=count, demand=demand, on_places=self._serve_all)
+        #: Site, sticky key and lease to be kept of requests outside that wait for a place on a lease that is here.
+        self._held_up: set[tuple[str, str, str]] = set()
+        self._stock = Stock(
+            options, store, session, self._line, count=count, demand=demand, on_places=self._serve_all
+        )  # fmt: skip
         self._shelf = self._stock.shelf
         self._sites = self._stock.sites
         self._turns = self._stock.turns
@@ -81,6 +83,12 @@ class Pool:
         """
         self._turns.before_report, self._stock.on_gone = register, ask
 
+    def keep_jar(self, lease: Lease, jar: bytes) -> None:
+        """Keep what belongs to an account that is leased here: its next holder finds it as ``lease.jar``."""
+        lease.jar = jar
+        if lease.is_held:
+            self._stock.say(lease, "jar", (jar,))
+
     def watched_by(self, untried: Callable[[str], bool]) -> None:
         """Name who knows of a site whether a request that waits outside was not refused there yet."""
         self._stock.untried = untried
@@ -109,15 +117,16 @@ class Pool:
 
     # hot
 
-    def take_now(self, site: str, *, sticky: str = "", avoid: Set[str] = _NONE) -> Use | None:
+    def take_now(self, site: str, *, sticky: str = "", avoid: Set[str] = _NONE, keep: str = "") -> Use | None:
         """Start a request to *site* on a lease that is here; None: there is none for it now. No I/O.
 
         :param sticky: requests of one key go through one resource, of all processes, as long as it may serve the site.
             Of what the store has not said which that is there is none: :meth:`take` asks it.
         :param avoid: ids that the request must not get.
+        :param keep: an id that serves the request, and no other, while this process has it and it may.
         """
-        use = self._start(site, sticky, avoid)
-        if use is None and not sticky:
+        use = self._start(site, sticky, avoid, keep)
+        if use is None and not sticky and self._shelf.kept(keep, site, avoid) is None:
             self._stock.miss(site)
         return use
 
@@ -147,14 +156,21 @@ class Pool:
         leases = self._shelf.open.values()
         return max(1, sum(self._shelf.places_on(lease, site) for lease in leases if site not in lease.rests))
 
-    def may_come(self, site: str, sticky: str, coming: int, coming_of_key: int) -> bool:
+    def may_come(self, site: str, sticky: str, coming: int, coming_of_key: int, keep: str = "") -> bool:
         """May one more request come for its lease now, besides *coming* that are about to?
 
         One of a sticky key may where the lease that the key is tied to has a place. Where the store has to say which
         that is, one at a time comes to ask.
 
-        :param coming_of_key: how many of *coming* have the same sticky key.
+        :param coming_of_key: how many of *coming* have the same sticky key, or keep the same lease.
+        :param keep: as for :meth:`take_now`.
         """
+        if (kept := self._shelf.kept(keep, site)) is not None:
+            if self._find(site, "", _NONE, keep) is not None and self._shelf.places_on(kept, site) > coming_of_key:
+                return True
+            self._held_up.add((site, "", keep))
+            self._stock.is_awaited = True
+            return False
         if not sticky:
             return self.room(site) > coming
         if self._shelf.bound(sticky, site) is None:
@@ -162,7 +178,7 @@ class Pool:
         lease = self._find(site, sticky, _NONE)
         if lease is not None and self._shelf.places_on(lease, site) > coming_of_key:
             return True
-        self._held_up.add((site, sticky))
+        self._held_up.add((site, sticky, ""))
         return False
 
     def lacks(self, site: str, sticky: str) -> bool:
@@ -182,6 +198,7 @@ class Pool:
             return sentence_of(judgement.kind)
         use.is_over = True
         lease = use.lease
+        use.settle_up(judgement.kind)
         self._stock.vitals.judged(judgement.kind)
         if judgement.kind == "ok" and not use.is_probe and not lease.suspects and use.site in lease.told:
             lease.serves.add(use.site)
@@ -204,20 +221,23 @@ class Pool:
 
     # waiting
 
-    async def take(self, site: str, *, sticky: str = "", avoid: Set[str] = _NONE, timeout: float | None = None) -> Use:
+    async def take(
+        self, site: str, *, sticky: str = "", avoid: Set[str] = _NONE, timeout: float | None = None, keep: str = ""
+    ) -> Use:  # fmt: skip
         """Start a request to *site* as soon as there is a lease for it.
 
         :param avoid: ids that the request gets again only when the store had nothing else.
         :param timeout: seconds to wait; None: as the pool's options say.
+        :param keep: as for :meth:`take_now`.
         :raises NoResource: in vain (``wait``, or ``empty`` when nothing in the pool is usable), or ``closed``.
         """
-        use = self._start(site, sticky, avoid)
+        use = self._start(site, sticky, avoid, keep)
         if use is not None:
             return use
         if self._stock.is_closed:
             raise NoResource(self.options.name, site, "closed")
         self._count("waited")
-        waiter = Waiter(site, sticky, avoid)
+        waiter = Waiter(site, sticky, avoid, keep)
         self._line.add(waiter)
         self._stock.lack(waiter)
         try:
@@ -253,16 +273,16 @@ class Pool:
         """There is another session: report under it what the lost one held."""
         self._turns.wake()
 
-    def _find(self, site: str, sticky: str, avoid: Set[str]) -> Lease | None:
+    def _find(self, site: str, sticky: str, avoid: Set[str], keep: str = "") -> Lease | None:
         session = self._session
         if self._turns.epoch != session.epoch or not session.is_confirmed:
             return None
         if self._sites.pauses and not self._sites.is_open(site):
             return None
-        return self._shelf.find(site, sticky, avoid)
+        return self._shelf.find(site, sticky, avoid, keep)
 
-    def _start(self, site: str, sticky: str, avoid: Set[str]) -> Use | None:
-        lease = self._find(site, sticky, avoid)
+    def _start(self, site: str, sticky: str, avoid: Set[str], keep: str = "") -> Use | None:
+        lease = self._find(site, sticky, avoid, keep)
         if lease is None:
             return None
         if lease.used:
@@ -279,7 +299,7 @@ class Pool:
             if waiter.want in in_vain or waiter.future.done():
                 continue
             avoid = waiter.avoided
-            use = self._start(waiter.site, waiter.sticky, avoid)
+            use = self._start(waiter.site, waiter.sticky, avoid, waiter.keep)
             if use is not None:
                 self._line.discard(waiter)
                 waiter.future.set_result(use)
@@ -291,10 +311,11 @@ class Pool:
         if missed and self._shelf.open and any(self._find(site, "", _NONE) is not None for site in missed):
             missed.clear()
             self._on_room()
-        elif any(self._is_due(site, key) for site, key in self._held_up):
+        elif any(self._is_due(*place) for place in self._held_up):
             self._held_up.clear()
             self._on_room()
 
-    def _is_due(self, site: str, key: str) -> bool:
-        """Has the lease that a key is tied to a place, or is it gone?"""
-        return self._find(site, key, _NONE) is not None or self._shelf.bound(key, site) is None
+    def _is_due(self, site: str, key: str, keep: str) -> bool:
+        """Has the lease that a key is tied to, or that is kept, a place, or is it gone?"""
+        here = self._shelf.kept(keep, site) if keep else self._shelf.bound(key, site)
+        return here is None or self._find(site, key, _NONE, keep) is not None

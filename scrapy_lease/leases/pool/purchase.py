@@ -28,11 +28,15 @@ class Bought:
 
 
 class Purchase(Generic[R]):
-    """Fetches once. :attr:`has_arrived`: what was bought is here, to be registered."""
+    """Fetches once. :attr:`has_arrived`: what was bought is here, to be registered.
 
-    def __init__(self, source: Source[R], register: Register[R]) -> None:
+    :param needs_news: a delivery of which nothing is new to the pool is a failure.
+    """
+
+    def __init__(self, source: Source[R], register: Register[R], *, needs_news: bool = True) -> None:
         self._source = source
         self._register = register
+        self._needs_news = needs_news
         self.has_arrived = False
 
     async def make(self, count: int, wall: Callable[[], int]) -> Bought:
@@ -50,7 +54,7 @@ class Purchase(Generic[R]):
                 gained += (await self._register.add(group)).count("+")
         except StoreRefused as error:
             return Bought(delivery.bought, gained, FetchFailed(str(error)))
-        failure = None if gained else FetchFailed(_why_nothing_is_new(delivery))
+        failure = None if gained or not self._needs_news else FetchFailed(_why_nothing_is_new(delivery))
         return Bought(delivery.bought, gained, failure)
 
     async def _fetched(self, count: int, wall: Callable[[], int]) -> Delivery[R]:

@@ -19,8 +19,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from scrapy_lease.exceptions import LeaseError, SessionLost, StoreUnavailable
+from scrapy_lease.exceptions import LeaseError, OtherDays, SessionLost, StoreUnavailable
 from scrapy_lease.leases.lanes import Lane
+from scrapy_lease.leases.pool.calendar import Calendar
 from scrapy_lease.leases.pool.complaints import Complaints, name_of
 from scrapy_lease.leases.pool.purchase import Bought, Purchase
 from scrapy_lease.leases.pool.register import Register
@@ -52,6 +53,8 @@ class RefillOptions:
     :param floor: as many should be free.
     :param limits: of what is bought and how often; no two alike in window and kind.
     :param goods: what people call the resources.
+    :param calendar: more are bought once a local day, and when none is known, whatever the floor; the cold ones become
+        active then, also where nothing can be bought.
     """
 
     name: str
@@ -59,6 +62,7 @@ class RefillOptions:
     floor: int = 10
     limits: tuple[Limit, ...] = ()
     goods: str = "proxies"
+    calendar: Calendar | None = None
 
 
 class Refiller(Generic[R]):
@@ -152,7 +156,7 @@ class Refiller(Generic[R]):
             self._end_purchase()
         if self._bought is not None:
             await self._call()
-        if self._source is not None:
+        if self._source is not None or self._options.calendar is not None:
             await self._call()
 
     async def _top_up(self) -> None:
@@ -171,7 +175,12 @@ class Refiller(Generic[R]):
         if self._lane_of != self._session.sid:
             self._lane.forget()
             self._lane_of = self._session.sid
-        made = await self._lane.run(self._next)
+        try:
+            made = await self._lane.run(self._next)
+        except OtherDays as error:
+            assert self._options.calendar is not None
+            self._options.calendar.learn(error.wall)
+            return
         if made is None:
             return
         (state, _), answer = made
@@ -182,6 +191,8 @@ class Refiller(Generic[R]):
 
     async def _send(self, sid: str, number: int, call: tuple[str, Mapping[str, Any]]) -> Refilled:
         state, details = call
+        if self._options.calendar is not None:
+            details = {**details, "daily": self._options.calendar.now().marks}
         return await self._store.refill(sid, number, state, [limit[:3] for limit in self._options.limits], **details)
 
     def _next(self) -> tuple[str, Mapping[str, Any]] | None:
@@ -199,16 +210,17 @@ class Refiller(Generic[R]):
         standing = self._standing()
         if standing is None or self._source is None:
             return False
+        if self._options.calendar is not None:
+            return standing.known == 0
         if self._source.target:
             return standing.known < self._source.target
         return standing.free < max(1, self._options.floor + self._forecast)
 
     def _needs(self) -> Mapping[str, Any]:
-        assert self._source is not None
-        return {
-            "floor": self._options.floor, "batch": self._options.batch,
-            "target": self._source.target, "most": self._source.most,
-        }  # fmt: skip
+        floor, batch = self._options.floor, self._options.batch
+        if self._source is None:
+            return {"floor": 0, "batch": 0, "target": 0, "most": 0}
+        return {"floor": floor, "batch": batch, "target": self._source.target, "most": self._source.most}
 
     def _result(self, bought: Bought) -> Mapping[str, Any]:
         result: dict[str, Any] = {"bought": bought.count, "gained": bought.gained}
@@ -219,6 +231,7 @@ class Refiller(Generic[R]):
     def _answered(self, answer: Refilled) -> None:
         self._asked = time.monotonic()
         self._forecast = answer.forecast
+        self._gained(answer.moved)
         # Who waits for the same moment must not all come at it.
         self._not_before = self._asked + min(LOOK, answer.wait / 1000 * random.uniform(1.0, 1.1))
         if answer.status == "limit":
@@ -230,7 +243,7 @@ class Refiller(Generic[R]):
     def _buy(self, answer: Refilled) -> None:
         assert self._source is not None
         self._granted = answer.count
-        self._purchase = Purchase(self._source, self._register)
+        self._purchase = Purchase(self._source, self._register, needs_news=self._options.calendar is None)
         clock = answer.wall - round(1000 * time.monotonic())
         purchase = self._purchase.make(answer.count, lambda: clock + round(1000 * time.monotonic()))
         self._buying = asyncio.ensure_future(purchase)

@@ -11,121 +11,21 @@ from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
+from scrapy_lease.leases.pool.lease import Lease, Record, Rest, Use
 from scrapy_lease.leases.pool.options import Granted, PoolOptions
-from scrapy_lease.leases.pool.past import Past, Pasts
+from scrapy_lease.leases.pool.past import Pasts
+from scrapy_lease.leases.pool.purse import Purse
 from scrapy_lease.leases.pool.ties import Ties
 from scrapy_lease.leases.session import Session, boot_time
+
+__all__ = ["Lease", "Rest", "Shelf", "Use", "Word"]
 
 #: Sites of one lease that it is remembered to have been used at.
 SITES = 64
 #: Seconds, at least, before a place is used again whose download was cut off: proxy and site may still be at it.
 AFTER_CUT = 1.0
 #: The ends of a lease, those that say more first.
-_GRAVITY = {"gone": 2, "broken": 1, "back": 0}
-
-
-@dataclass(slots=True)
-class Rest:
-    """A lease serves a site not before *until* (clock time, s), and then one request at a time: a probe."""
-
-    until: float
-    strikes: int
-
-
-class Lease:
-    """A resource that is leased to this process.
-
-    ``id``, ``body``, ``exit``, ``fence`` as the store gives them; ``until``: clock time (s) at which its provider takes
-    it back, None: never.
-    """
-
-    __slots__ = (
-        "body", "exit", "farewell", "fence", "id", "idle_since", "is_held", "probes", "rests", "served", "serves",
-        "session", "since", "sites", "strikes", "suspects", "told", "until", "used", "uses",
-    )  # fmt: skip
-
-    def __init__(self, granted: Granted, past: Past, session: Session, asked: float) -> None:
-        self.id = granted.id
-        self.body = granted.body
-        self.exit = granted.exit
-        self.fence = granted.fence
-        self.until = asked + granted.life / 1000 if granted.life is not None else None
-        self.strikes = granted.strikes
-        self.rests = {site: Rest(asked + rest.left / 1000, rest.strikes) for site, rest in granted.rests.items()}
-        self.serves = past.serves
-        self.served = past.served
-        self.suspects = past.suspects
-        #: Sites that the store knows it to serve; when (clock time, s) it said so at the latest.
-        self.told = past.learn(granted.views)
-        self.since = asked
-        self.session = session
-        #: Is it leased to this process, as far as it knows?
-        self.is_held = True
-        #: How it ends with its last request, as (verb, arguments); None: it stays.
-        self.farewell: tuple[str, tuple[Any, ...]] | None = None
-        #: Requests on it now, and since it was leased.
-        self.uses = self.used = 0
-        #: By the monotonic clock, which is the cheapest.
-        self.idle_since = time.monotonic()
-        #: Sites at which a probe of it is under way.
-        self.probes: set[str] = set()
-        #: Where it was used, lately.
-        self.sites: set[str] = set()
-
-    def __repr__(self) -> str:
-        state = f"{self.uses} uses" if self.is_held else "over"
-        return f"<Lease of {self.id}, fence {self.fence}: {state}>"
-
-    @property
-    def life_left(self) -> float | None:
-        """Seconds until its provider takes it back; None: it never does."""
-        return None if self.until is None else self.until - boot_time()
-
-    def has_served(self, site: str) -> bool:
-        """Did it ever serve the site, as far as this process remembers?"""
-        return site in self.serves or site in self.served
-
-    def refused(self, site: str) -> None:
-        """The site has refused it; it serves the site again with the next page that it gets."""
-        if site in self.serves:
-            self.serves.discard(site)
-            self.served.add(site)
-
-    def may_serve(self, site: str) -> bool:
-        """Does it not rest for *site*, and is no probe of it under way there?"""
-        rest = self.rests.get(site)
-        return rest is None or (site not in self.probes and rest.until <= boot_time())
-
-
-class Use:
-    """One request's use of a lease.
-
-    ``lease``, ``site``; ``is_probe``: the lease, or the site, is being tried after a rest; ``is_over``: it has ended.
-    """
-
-    __slots__ = ("epoch", "is_over", "is_probe", "lease", "site")
-
-    def __init__(self, lease: Lease, site: str, epoch: int, is_probe: bool) -> None:
-        self.lease = lease
-        self.site = site
-        self.epoch = epoch
-        self.is_probe = is_probe
-        self.is_over = False
-
-    def __repr__(self) -> str:
-        state = "over" if self.is_over else "valid" if self.is_valid else "void"
-        return f"<Use of {self.lease.id} at {self.site}: {state}>"
-
-    @property
-    def life_left(self) -> float | None:
-        """Seconds until the provider takes the resource back; None: it never does."""
-        return self.lease.life_left
-
-    @property
-    def is_valid(self) -> bool:
-        """Is the resource still leased, by the session under which the use began?"""
-        session = self.lease.session
-        return self.lease.is_held and self.epoch == session.epoch and not session.is_lost
+_GRAVITY = {"gone": 3, "demote": 2, "broken": 1, "cool": 1, "back": 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +66,7 @@ class Shelf:
         self._name = options.name
         self._session = session
         self._clock = clock
+        self._account = options.account
         self._leases: dict[str, Lease] = {}
         self._open: dict[str, Lease] = {}
         self._pasts = Pasts()
@@ -204,11 +105,25 @@ class Shelf:
         if (older := self._leases.get(granted.id)) is not None:
             self.remove(older)
         lease = Lease(granted, self._pasts.of(granted.id), self._session, asked)
+        if self._account is not None:
+            lease.health = Record()
+            if self._account.has_purse and granted.permits is not None:
+                lease.purse = Purse(self._account, granted.permits, asked, self._clock)
         self._leases[lease.id] = self._open[lease.id] = lease
         return lease
 
-    def find(self, site: str, sticky: str = "", avoid: Set[str] = frozenset()) -> Lease | None:
-        """Return an open lease for a request to *site*, none of *avoid*; a sticky key has its own or none."""
+    def kept(self, keep: str, site: str, avoid: Set[str] = frozenset()) -> Lease | None:
+        """Return the lease of this id, if a request to *site* may go through it, now or later."""
+        lease = self._leases.get(keep) if keep else None
+        return lease if lease is not None and self.suits(lease, site, avoid) else None
+
+    def find(self, site: str, sticky: str = "", avoid: Set[str] = frozenset(), keep: str = "") -> Lease | None:
+        """Return an open lease for a request to *site*, none of *avoid*; a sticky key has its own or none.
+
+        :param keep: while the lease of this id is here, that one or none.
+        """
+        if self._account is not None:
+            return self._find_account(site, avoid, keep)
         if sticky:
             bound = self.bound(sticky, site, avoid)
             return bound if bound is not None and bound.id in self._open else None
@@ -220,18 +135,30 @@ class Shelf:
                 return lease
         return None
 
+    def _find_account(self, site: str, avoid: Set[str], keep: str) -> Lease | None:
+        """Of accounts the one that was used least lately is used first, so that all are used alike."""
+        kept = self.kept(keep, site, avoid)
+        for lease in self._open.values() if kept is None else (kept,):
+            if lease.id in self._open and lease.id not in avoid and self.places_on(lease, site) > 0:
+                return lease
+        return None
+
     def is_ending(self, lease: Lease) -> bool:
         """Has it too little life left for a request to start on it?"""
         return lease.until is not None and lease.until <= self._margin + self._clock()
 
     def places_on(self, lease: Lease, site: str) -> int:
         """Return how many requests to *site* may start on an open lease, one after the other; a probe is one."""
-        return 1 if lease.strikes or site in lease.rests else self._concurrency - lease.uses
+        return lease.places(1 + lease.uses if site in lease.rests else self._concurrency)
 
     def begin(self, lease: Lease, site: str, sticky: str = "") -> bool:
         """Let a request start on an open lease; True: it is a probe."""
         lease.uses += 1
         lease.used += 1
+        if self._account is not None:
+            self._open[lease.id] = self._open.pop(lease.id)
+            if lease.purse is not None:
+                lease.purse.begin()
         if site not in lease.sites:
             if len(lease.sites) == SITES:
                 lease.sites.clear()

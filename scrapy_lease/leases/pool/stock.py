@@ -12,9 +12,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from itertools import islice
-from typing import Any
 
-from scrapy_lease.leases.pool.blame import WITNESSES, Blame
+from scrapy_lease.leases.pool.accounts import Terms
+from scrapy_lease.leases.pool.bench import Bench
+from scrapy_lease.leases.pool.blame import Blame
+from scrapy_lease.leases.pool.desk import Desk
 from scrapy_lease.leases.pool.options import PoolOptions, PoolStore, Standing, Taken
 from scrapy_lease.leases.pool.past import RENEWAL
 from scrapy_lease.leases.pool.shelf import Lease, Shelf, Word
@@ -33,7 +35,7 @@ BRIEF = 0.25
 SITES = 64
 
 
-class Stock:
+class Stock(Bench):
     """See the module's docstring.
 
     :param demand: requests for each site that wait elsewhere in this process.
@@ -47,7 +49,9 @@ class Stock:
         self.shelf = Shelf(options, session)
         self.sites = Sites()
         self.turns = Turns(options, store, session, self)
-        self.blame = Blame(options, self.sites, self)
+        #: What accounts need besides; None: of other resources.
+        self.desk = None if options.account is None else Desk(options.account, self)
+        self.blame = Blame(options, self.sites, self) if self.desk is None else self.desk.health
         self.count = count
         #: Leases to be given back as soon as their requests end.
         self.owed = 0
@@ -57,6 +61,8 @@ class Stock:
         self.standing: Standing | None = None
         self.vitals = Vitals(options)
         self.is_closed = False
+        #: Does a request wait for an account that is here?
+        self.is_awaited = False
         #: Called when a resource has left the pool for good by a word of this process.
         self.on_gone: Callable[[], None] = lambda: None
         #: Tells of a site whether a request that waits outside was not refused there yet.
@@ -84,6 +90,8 @@ class Stock:
 
     def lack(self, waiter: Waiter) -> None:
         """Somebody waits: see to it now, unless it is for what is here, or the store has just been asked."""
+        if self.shelf.kept(waiter.keep, waiter.site, waiter.avoided) is not None:
+            return
         if not waiter.sticky or self.shelf.bound(waiter.sticky, waiter.site, waiter.avoided) is None:
             self._lack(waiter.want)
 
@@ -98,9 +106,17 @@ class Stock:
         self._is_to_look = True
         self.turns.wake()
 
+    def say(self, lease: Lease, verb: str, args: tuple[Any, ...]) -> None:
+        if verb == "ok":
+            # What ends a rest or a pause lets more be had.
+            self._vain.clear()
+        super().say(lease, verb, args)
+
     def leave(self, lease: Lease) -> None:
         """The lease has ended: say so, by its farewell."""
         assert lease.farewell is not None
+        if self.desk is not None:
+            self.desk.takes_leave(lease)
         verb, args = lease.farewell
         if boot_time() - lease.since > RENEWAL:
             for site in lease.serves & lease.sites:
@@ -134,46 +150,6 @@ class Stock:
         for lease in self.shelf:
             self._end_now(lease)
 
-    # for blame
-
-    @property
-    def known(self) -> int:
-        """Resources of the pool at the last answer."""
-        return self.standing.known if self.standing is not None else WITNESSES
-
-    def say(self, lease: Lease, verb: str, args: tuple[Any, ...]) -> None:
-        """Tell the store in a later turn; the lease stays. What ends a rest or a pause lets more be had."""
-        self.turns.outbox.append(Word(lease, verb, args))
-        if verb == "ok":
-            self._vain.clear()
-        self.turns.nudge()
-
-    def tell_view(self, lease: Lease, site: str, *, is_serving: bool) -> None:
-        """Tell the store how the lease serves the site, for its next holder: at once what is said against it."""
-        # Meanwhile it may be here under another lease, or not at all.
-        held, suspect = self.shelf.get(lease.id), lease.suspects.get(site, "")
-        if held is None:
-            return
-        if is_serving:
-            held.told.add(site)
-        self.turns.outbox.append(Word(held, "view", (site, int(is_serving), suspect)))
-        if not is_serving:
-            self.turns.nudge()
-
-    def part(self, lease: Lease, verb: str, args: tuple[Any, ...]) -> None:
-        """Let the lease end with its last request, by this verb."""
-        if self.shelf.part(lease, verb, args):
-            self.leave(lease)
-
-    def is_of_use(self, lease: Lease) -> bool:
-        """Is there a site that this process has to do with and the lease may serve?"""
-        sites = self.shelf.used_sites() | {waiter.site for waiter in self._line} | self._demand().keys()
-        return any(lease.may_serve(site) for site in sites)
-
-    def has_untried(self, site: str) -> bool:
-        """Is there a request to *site* at hand that was not refused yet?"""
-        return self.untried(site) or any(waiter.site == site and not waiter.avoid for waiter in self._line)
-
     # for the turns
 
     def held(self) -> list[Lease]:
@@ -182,7 +158,8 @@ class Stock:
 
     def pause(self) -> float:
         """Return the seconds after which there is something to do, if nothing happens before."""
-        return max(0.0, self._next_look()) if self._line or self.missed else LOOK
+        pause = max(0.0, self._next_look()) if self._line or self.missed else LOOK
+        return pause if self.desk is None else min(pause, self.desk.ready_in)
 
     def tidy(self) -> None:
         """Give back what lies idle; let wait no longer who waited for the end of a rest."""
@@ -192,6 +169,8 @@ class Stock:
         for lease in list(self.shelf.open.values()):
             if not lease.uses and (now - lease.idle_since >= keep or self.shelf.is_ending(lease)):
                 self.part(lease, "back", (0,))
+        if self.desk is not None:
+            self.desk.tell_all()
         self._on_places()
 
     def asks(self) -> Asks | None:
@@ -203,9 +182,12 @@ class Stock:
         if not demand:
             self.missed.clear()
         asks = asks_for(self._line, demand, self.shelf, self.sites, self._options)
+        is_awaited = bool(self._line or self.missed or self.is_awaited)
+        more = () if self.desk is None else self.desk.wants(is_awaited=is_awaited)
+        self.is_awaited = False
         considered = {waiter.site for waiter in self._line if not waiter.sticky} | demand.keys() | self.missed
         considered |= asks.wants
-        if not self._is_due(asks):
+        if not more and not self._is_due(asks):
             self._vain |= considered
             return None
         self._vain = considered
@@ -213,12 +195,14 @@ class Stock:
         self._line.mark_asked()
         others = self.shelf.used_sites() - {site for site, _ in asks.sites}
         sites = [*asks.sites, *((site, 0) for site in islice(others, SITES))]
-        return Asks(sites, [*asks.ties, *self.shelf.ties.to_tell()], self.vitals.answered_ago)
+        return Asks(sites, [*asks.ties, *self.shelf.ties.to_tell()], self.vitals.answered_ago, more)
 
     def took(self, asks: Asks, taken: Taken, asked: float) -> None:
         """Take in the answer to a take that was sent at clock time *asked* (s)."""
         for granted in taken.leases:
-            self.shelf.add(granted, asked)
+            lease = self.shelf.add(granted, asked)
+            if lease.purse is not None:
+                lease.purse.on_low = self.turns.wake
             self.count("leased")
         for (site, _), left in zip(asks.sites, taken.pauses, strict=True):
             self.sites.heard(site, left / 1000)
@@ -230,6 +214,8 @@ class Stock:
         self._stand(taken.standing)
         for id_ in taken.recalled:
             self._recall(id_)
+        if self.desk is not None:
+            self.desk.took(taken, asked)
         if self.is_closed:
             self.close()
         self._on_places()
@@ -238,6 +224,9 @@ class Stock:
 
     def answered(self, word: Word, reply: str) -> None:
         """Take in what the store says of a word."""
+        if self.desk is not None and word.verb in ("uses", "slow") and reply != "-":
+            self.desk.health.weighed(word.lease, word.verb, reply)
+            return
         if word.is_ban and reply in "+!":
             self.count("banned")
         if reply == "=":
@@ -250,6 +239,16 @@ class Stock:
             self.lost(word.lease)
         elif word.verb == "gone":
             self.on_gone()
+
+    def terms(self, asks: Asks) -> Terms | None:
+        """Return how accounts may be used now, None: they are none."""
+        return None if self.desk is None else self.desk.terms(asks.more)
+
+    def other_days(self, wall: int) -> None:
+        """The server's clock is at *wall* ms, which is not among the days that it was told."""
+        if self.desk is not None:
+            self.desk.calendar.learn(wall)
+        self.turns.wake()
 
     def lost(self, lease: Lease) -> None:
         """The lease is over: the store says so."""

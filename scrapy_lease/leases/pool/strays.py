@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from scrapy_lease.leases.pool.options import RestLike, ViewLike
 from scrapy_lease.leases.pool.past import Past
+from scrapy_lease.leases.pool.purse import PermitsLike
 from scrapy_lease.leases.pool.shelf import Lease
 from scrapy_lease.leases.session import Session, boot_time
 
@@ -23,6 +24,8 @@ class _Stray:
     strikes: int = 0
     rests: Mapping[str, RestLike] = field(default_factory=dict)
     views: Mapping[str, ViewLike] = field(default_factory=dict)
+    permits: PermitsLike | None = None
+    jar: bytes = b""
 
 
 def stray_of(id_: str, session: Session) -> Lease:

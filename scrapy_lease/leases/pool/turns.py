@@ -16,8 +16,9 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-from scrapy_lease.exceptions import GenerationChanged, SessionLost, StoreUnavailable
+from scrapy_lease.exceptions import GenerationChanged, OtherDays, SessionLost, StoreUnavailable
 from scrapy_lease.leases.lanes import Lane
+from scrapy_lease.leases.pool.accounts import Terms
 from scrapy_lease.leases.pool.options import PoolOptions, PoolStore, Taken
 from scrapy_lease.leases.pool.shelf import Lease, Word
 from scrapy_lease.leases.pool.wants import Asks
@@ -54,6 +55,12 @@ class Owner(Protocol):
 
     def took(self, asks: Asks, taken: Taken, asked: float) -> None:
         """A take was answered that was sent at clock time *asked* (s)."""
+
+    def terms(self, asks: Asks) -> Terms | None:
+        """Return how accounts may be used now, None: they are none."""
+
+    def other_days(self, wall: int) -> None:
+        """Nothing was taken: the server's clock is at *wall* ms, which is not among the days of the terms."""
 
     def answered(self, word: Word, reply: str) -> None:
         """A word was answered: one character, as in ``pool_settle.lua``."""
@@ -176,6 +183,8 @@ class Turns:
         except GenerationChanged:
             self._generation = 0
             self.wake()
+        except OtherDays as error:
+            self._owner.other_days(error.wall)
         except SessionLost:
             # Of a session that another has replaced in the meantime it says nothing.
             if self._holder == session.sid or self._counting == session.epoch:
@@ -268,12 +277,15 @@ class Turns:
         options = self._options
         return await self._store.take(
             sid, n, asks.sites, margin=int(options.margin * 1000), grace=int(options.grace * 1000),
-            ties=asks.ties, ttl=int(options.sticky_ttl * 1000), answered=asks.answered,
+            ties=asks.ties, ttl=int(options.sticky_ttl * 1000), answered=asks.answered, terms=self._owner.terms(asks),
         )  # fmt: skip
 
     async def _send_report(self, sid: str, n: int, leases: list[Lease]) -> list[int]:
         previous = self._holder if self._holder != sid else ""
-        return await self._store.report(sid, n, [(lease.id, lease.fence) for lease in leases], previous=previous)
+        holds = [(lease.id, lease.fence) for lease in leases]
+        purses = [lease.purse for lease in leases]
+        told = [purse.told() if purse is not None else None for purse in purses] if any(purses) else ()
+        return await self._store.report(sid, n, holds, previous=previous, told=told)
 
     def _check(self, sid: str) -> None:
         """Between the beginning of a turn and its calls another session may have been opened: it reports first."""

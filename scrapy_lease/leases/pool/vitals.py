@@ -24,6 +24,7 @@ class Vitals:
 
     def __init__(self, options: PoolOptions, clock: Callable[[], float] = boot_time) -> None:
         self._is_minted = options.is_minted
+        self._waits = options.account is not None and options.account.waits_for_quota
         self._clock = clock
         #: Clock times (s): of the last answer here; since when nothing is there; since when nothing has answered.
         self._answered: float | None = None
@@ -63,7 +64,9 @@ class Vitals:
     def stands(self, standing: Standing, own: int) -> None:
         """The store says how the pool stands, and that *own* of the leases are this session's."""
         now = self._clock()
-        if standing.free + standing.spotted + standing.leased:
+        is_waiting = self._waits and (standing.spent > 0 or standing.shut > 0)
+        is_shut = standing.shut > 0 and not standing.leased
+        if is_waiting or (standing.free + standing.spotted + standing.leased and not is_shut):
             self._empty_since = None
         elif self._empty_since is None:
             self._empty_since = now

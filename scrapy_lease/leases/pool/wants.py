@@ -22,13 +22,15 @@ class Waiter:
     nothing; ``is_deferred``: what its sticky key is tied to is not here, and the store says when it may be.
     """
 
-    __slots__ = ("avoid", "future", "is_asked", "is_deferred", "is_tried", "site", "sticky", "want")
+    __slots__ = ("avoid", "future", "is_asked", "is_deferred", "is_tried", "keep", "site", "sticky", "want")
 
-    def __init__(self, site: str, sticky: str, avoid: Set[str]) -> None:
+    def __init__(self, site: str, sticky: str, avoid: Set[str], keep: str = "") -> None:
         self.site = site
         self.sticky = sticky
+        #: The id that serves it and no other while it is here.
+        self.keep = keep
         #: By what those are named that want the same.
-        self.want = want_of(site, sticky)
+        self.want = want_of(site, f"\0{keep}" if keep else sticky)
         self.avoid = avoid
         self.future: asyncio.Future[Use] = asyncio.get_running_loop().create_future()
         self.is_asked = self.is_tried = self.is_deferred = False
@@ -96,11 +98,14 @@ class Asks:
     """What the store is asked for: leases for each site, as (site, number), and one more for each key of *ties*.
 
     And what it is told along: how many ms ago the last answer came through the pool here, -1: none did.
+
+    :param more: leases of accounts, as (id, fence), that need permits.
     """
 
     sites: list[tuple[str, int]]
     ties: list[Tie]
     answered: int = -1
+    more: tuple[tuple[str, int], ...] = ()
 
     @property
     def wants(self) -> set[str]:
@@ -126,7 +131,7 @@ def asks_for(line: Line, demand: Mapping[str, int], shelf: Shelf, sites: Sites, 
     """
     needs: dict[str, int] = {}
     for waiter in line:
-        if not waiter.sticky:
+        if not waiter.sticky and shelf.kept(waiter.keep, waiter.site, waiter.avoided) is None:
             needs[waiter.site] = needs.get(waiter.site, 0) + 1
     for site, count in _missing(demand, shelf, options.concurrency).items():
         needs[site] = needs.get(site, 0) + count
@@ -228,7 +233,7 @@ def learn_ties(ties: list[Tie], taken: Taken, asked: float, shelf: Shelf, sites:
 def _missing(demand: Mapping[str, int], shelf: Shelf, concurrency: int) -> dict[str, int]:
     """What *demand* lacks when the free places are given to whom they can serve."""
     leases = [lease for lease in shelf.open.values() if not shelf.is_ending(lease)]
-    places = [1 if lease.strikes else concurrency - lease.uses for lease in leases]
+    places = [lease.places(concurrency) for lease in leases]
     missing = {}
     for site, count in demand.items():
         for number, lease in enumerate(leases):

@@ -4,7 +4,8 @@
 --         since the last word; with least of them at hand, and fewer than minimum thousandths good, it is demoted; answers
 --         that came age ms ago and took so many ms
 --      s: slow, {site, age, ms, rest}: it cools if others were answered twice as fast at that site meanwhile
---      c: cools, {ms}: the site says so; ends the lease     d: demoted, {why, first, longest, share}: ends the lease
+--      c: cools, {ms, …}: the site says so; ends the lease   d: demoted, {why, first, longest, share, …}: ends the lease;
+--         of both the permits not spent, and their day, may follow
 --      j: jar, {bytes}: kept for whoever holds it next
 -- Of u and s the answer ! says that it is left alone as soon as it is given back, = that too many are already.
 do
@@ -74,7 +75,8 @@ function kind.add_verbs(verb_of, records, end_of)
     return '!'
   end
 
-  function verb_of.c(id, fence, length)
+  function verb_of.c(id, fence, length, unspent, day)
+    kind.returned(id, unspent, day)
     end_of(id, fence, 'cool')
     local its = state_of(id)
     its[TILL] = math.max(its[TILL], now + length)
@@ -83,7 +85,8 @@ function kind.add_verbs(verb_of, records, end_of)
     return '+'
   end
 
-  function verb_of.d(id, fence, why, first, longest, share)
+  function verb_of.d(id, fence, why, first, longest, share, unspent, day)
+    kind.returned(id, unspent, day)
     end_of(id, fence, 'demote ' .. why)
     state_of(id)[TILL] = demote(id, first, longest, share)
     recall_others(id, '')

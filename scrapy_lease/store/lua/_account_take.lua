@@ -4,13 +4,15 @@
 --      ms; open: {from, to} pairs of hours of work, none: always; more: {id, fence} pairs: leases that need permits}
 -- Adds to the answer {ms until the hours of work, cold, benched, spent, {id, permits, start, end, day, used}, …, jars};
 -- permits -1: any number; start: lease clock from which, end: wall clock until which they are good, 0: for ever; used: those
--- granted in that day by now. No jar: nil.
+-- granted in that day by now. Of an account that several may hold each permit has a start of its own, and is good for a part of
+-- the interval, by which these are further apart. No jar: nil.
 -- {'days', wall}: nothing was done, since the server's clock is not within the days that were sent.
 do
 
 local sid = ARGV[2]
 local said, closing, shut, day_end = nil, 0, 0, 0
 local mine, taken, purses = {}, 0, {}
+local LATE = 0.25                        -- part of an interval by which a use may come late
 
 local function window_around(list)
   for _, window in ipairs(list) do
@@ -104,7 +106,7 @@ local function grant_permits(id)
   if quota > 0 then count = math.max(0, math.min(said.slice, quota - its[USED])) end
   if holders ~= 1 and interval > 0 and count ~= 0 then
     count, start = 1, math.max(now, its[NEXT])
-    its[NEXT] = start + interval
+    its[NEXT] = start + interval * (1 + LATE)
   end
   if quota > 0 then its[USED] = its[USED] + count end
   local ends = quota > 0 and its[DAY] or 0
