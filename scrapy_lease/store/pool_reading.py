@@ -6,7 +6,7 @@ Each chunk is of one instant. What comes or goes while a pool is walked may or m
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import unquote
 
@@ -20,6 +20,8 @@ _FLAGS = {" ": "", "d": "drained", "x": "revoked"}
 _EXIT, _FENCE, _HOLDER = 19, 16, 29
 #: The sorted sets that say where a resource is, by what people call it.
 _SETS = {"free": "free", "spotted": "free", "resting": "resting"}
+#: The same of accounts, besides those that are cold.
+_ACCOUNT_SETS = {"free": "free", "resting": "cooling", "bench": "benched", "spent": "spent"}
 
 _rests = msgspec.msgpack.Decoder(dict[str, tuple[int, int]]).decode
 _values = msgspec.msgpack.Decoder(tuple[Any, ...]).decode
@@ -30,14 +32,17 @@ class ResourceRecord:
     """A resource of a pool. Times are s of the server's wall clock.
 
     :param state: ``leased``; ``free``; ``resting``: for all sites; ``behind``: free, but another identity of its exit
-        address is in play; ``aside``: drained or revoked, and held by nobody.
+        address is in play; ``aside``: drained or revoked, and held by nobody. Of accounts also ``cooling``, ``cold``,
+        ``benched`` (demoted) and ``spent`` (its quota is used up).
     :param flag: ``drained``, ``revoked`` or ``""``.
     :param strikes: how often in a row it was broken.
     :param exit: its exit address, ``""`` if that is not known.
     :param expires: when its provider takes it back, None: never.
-    :param wait: s until it may be handed out; of what is free or resting.
+    :param wait: s until it may be handed out; of what is free, resting, cooling, benched or spent.
     :param rests: sites for which it is not to be used -> s left; 0: its next use there is a probe.
     :param session: who holds it under *fence* *since* when; ``""``, 0 and None unless leased.
+    :param others: further sessions that hold an account.
+    :param used: permits of its present day that were granted.
     """
 
     id: str
@@ -52,6 +57,8 @@ class ResourceRecord:
     session: str = ""
     fence: int = 0
     since: float | None = None
+    others: tuple[str, ...] = ()
+    used: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +88,7 @@ class PoolPicture:
     :param behind: free, but for another identity of their exit address that is in play.
     :param aside: drained or revoked, and held by nobody.
     :param paused: sites that failed with half of the pool -> s left; 0: they are being probed.
+    :param cold: accounts in reserve; *benched*: demoted; *spent*: their quota is used up. Cooling ones are *resting*.
     """
 
     kind: str
@@ -94,6 +102,9 @@ class PoolPicture:
     aside: int
     paused: Mapping[str, float]
     members: tuple[Member, ...]
+    cold: int = 0
+    benched: int = 0
+    spent: int = 0
 
     @property
     def waiting(self) -> int:
@@ -147,30 +158,44 @@ async def walk(tools: Tools, pool: PoolKeys) -> AsyncIterator[list[ResourceRecor
 async def _read_chunk(tools: Tools, pool: PoolKeys, data: Mapping[bytes, bytes], now: Instant) -> list[ResourceRecord]:
     ids = [id_.decode() for id_ in data]
     behind = [f"{_exit_of(record)}\0{id_}" for id_, record in zip(ids, data.values(), strict=True)]
-    leases, rests, hidden, *scores = await tools.look(
+    sets = _ACCOUNT_SETS if pool.kind == "account" else _SETS
+    leases, rests, hidden, states, cold, *scores = await tools.look(
         [
             Read("HMGET", pool.key("leases"), tuple(ids)),
             Read("HMGET", pool.key("rests"), tuple(ids)),
             Read("ZMSCORE", pool.key("behind"), tuple(behind)),
-            *(Read("ZMSCORE", pool.key(name), tuple(ids)) for name in _SETS),
+            Read("HMGET", pool.key("accounts"), tuple(ids)),
+            Read("LRANGE", pool.key("cold"), ("0", "-1")),
+            *(Read("ZMSCORE", pool.key(name), tuple(ids)) for name in sets),
         ]
     )
+    reserve = set(cold)
     chunk = []
     for at, (id_, record) in enumerate(zip(ids, data.values(), strict=True)):
-        places = {name: column[at] for name, column in zip(_SETS, scores, strict=True) if column[at] is not None}
-        state, due = "aside", float(now.lease)
+        places = {name: column[at] for name, column in zip(sets, scores, strict=True) if column[at] is not None}
+        state, due, clock = "aside", float(now.lease), now.lease
         if leases[at]:
             state = "leased"
         elif places:
             ((name, score),) = places.items()
-            state, due = _SETS[name], float(score)
+            state, due, clock = sets[name], float(score), now.wall if name == "spent" else now.lease
+        elif id_.encode() in reserve:
+            state = "cold"
         elif hidden[at] is not None:
             state = "behind"
         elif not _FLAGS[chr(record[0])]:
             # Nowhere, and by nobody's wish: it has gone since its record was read.
             continue
-        chunk.append(_record(id_, record, state, max(0.0, due - now.lease) / 1000, leases[at], rests[at], now))
+        found = _record(id_, record, state, max(0.0, due - clock) / 1000, leases[at], rests[at], now)
+        chunk.append(found if states[at] is None else _account(found, states[at], leases[at], now))
     return chunk
+
+
+def _account(record: ResourceRecord, state: bytes, leases: bytes | None, now: Instant) -> ResourceRecord:
+    """Add what is known of an account; its layer, day and count come first in its state."""
+    _, day, used, *_ = _values(state)
+    others = tuple(lease[_HOLDER:].decode() for lease in leases.split(b"\0")[1:]) if leases else ()
+    return replace(record, others=others, used=used if day > now.wall else 0)
 
 
 def _record(
@@ -184,6 +209,7 @@ def _record(
     )  # fmt: skip
     if lease is None:
         return ResourceRecord(*record)
+    lease = lease.partition(b"\0")[0]
     return ResourceRecord(*record, lease[_HOLDER:].decode(), int(lease[:_FENCE]), int(lease[_FENCE:_HOLDER]) / 1000)
 
 
@@ -193,10 +219,11 @@ def _exit_of(data: bytes) -> str:
 
 async def picture_of(tools: Tools, pool: PoolKeys, now: Instant) -> PoolPicture:
     """Return how *pool* stands."""
-    sizes = ("free", "spotted", "resting", "behind")
-    known, leased, sites, asks, waiting, members, *counts = await tools.look(
+    sizes = ("free", "spotted", "resting", "behind", "bench", "spent")
+    known, cold, leased, sites, asks, waiting, members, *counts = await tools.look(
         [
             Read("HLEN", pool.key("resources")),
+            Read("LLEN", pool.key("cold")),
             Read("HLEN", pool.key("leases")),
             Read("HGETALL", pool.key("sites")),
             Read("HGETALL", pool.key("asks")),
@@ -205,15 +232,16 @@ async def picture_of(tools: Tools, pool: PoolKeys, now: Instant) -> PoolPicture:
             *(Read("ZCARD", pool.key(name)) for name in sizes),
         ]
     )
-    free, spotted, resting, behind = counts
+    free, spotted, resting, behind, benched, spent = counts
     paused = {
         site.decode(): max(0.0, _values(packed)[0] - now.lease) / 1000
         for site, packed in zip(sites[::2], sites[1::2], strict=True)
     }
     return PoolPicture(
         pool.kind, pool.name, known, free + spotted, spotted, leased, resting, behind,
-        known - sum(counts) - leased, paused,
-        tuple(await _members(tools, pool, now, _waits(waiting, asks, now), members)),
+        # An account that several hold may be free for others besides.
+        max(0, known - sum(counts) - cold - leased), paused,
+        tuple(await _members(tools, pool, now, _waits(waiting, asks, now), members)), cold, benched, spent,
     )  # fmt: skip
 
 

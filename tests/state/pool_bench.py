@@ -52,6 +52,8 @@ class PoolBench:
     sids: list[str] = field(default_factory=list)
     fences: dict[str, int] = field(default_factory=dict)
     server: int = 0
+    #: How accounts may be used; None: the pool has none.
+    terms: Any = None
     _contents: PoolContents | None = None
 
     def __post_init__(self) -> None:
@@ -165,7 +167,7 @@ class PoolBench:
         """Raises as the script's method does, and Older; *ties*: one at most."""
         before = self.read() if asks else None
         try:
-            take = self.run(scripts.take(sid, n, asks, ties=ties, ttl=TIE))
+            take = self.run(scripts.take(sid, n, asks, ties=ties, ttl=TIE, terms=self.terms))
         except SessionLost:
             assert not self.read().is_live(sid)
             raise

@@ -12,7 +12,7 @@ from scrapy_lease.store.pool_scripts import PoolScripts, Resource, Tie, Verdict
 from tests.state.pool_bench import PoolBench
 
 #: Verdicts after which a resource is still leased.
-STAYS = {"ok", "ban", "hang", "view"}
+STAYS = {"ok", "ban", "hang", "view", "uses", "jar"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,13 @@ from typing import Any
 
 import msgspec
 
-from scrapy_lease.store.keys import POOL_PARTS, PoolKeys
+from scrapy_lease.store.keys import ACCOUNT_PARTS, POOL_PARTS, PoolKeys
 from tests.state.pool_wire import Wire
 
 #: Returns each key with its type and its value; what is sorted with scores.
 _READ = """
-local readers = {hash = {'HGETALL'}, set = {'SMEMBERS'}, zset = {'ZRANGE', 0, -1, 'WITHSCORES'}}
+local readers = {hash = {'HGETALL'}, set = {'SMEMBERS'}, zset = {'ZRANGE', 0, -1, 'WITHSCORES'},
+  list = {'LRANGE', 0, -1}}
 local found = {}
 for _, key in ipairs(redis.call('KEYS', '*')) do
   local kind = redis.call('TYPE', key).ok
@@ -45,7 +46,7 @@ class PoolContents:
         (found,) = wire.make(("EVAL", _READ, 0))
         values = {key.decode(): _decoded(kind, value) for key, kind, value in found}
         space, sessions = keys.namespace, keys.held("")
-        names = [part for part in (*POOL_PARTS, "sticky", "sticky_ends") if part != "events"]
+        names = [part for part in (*POOL_PARTS, *ACCOUNT_PARTS, "sticky", "sticky_ends") if part != "events"]
         parts = {part: values.get(keys.key(part), {}) for part in names}
         held = {key.removeprefix(sessions): set(ids) for key, ids in values.items() if key.startswith(sessions)}
         return cls(int(values.get(space.clock, {}).get("now", 0)), parts, held, values.get(space.sessions, {}),
@@ -71,7 +72,8 @@ class PoolContents:
     def place(self, name: str) -> str:
         """The one place where a resource is; aside: in none."""
         behind = f"{self.exit_of(name)}\0{name}" in self.parts["behind"]
-        found = [part for part in ("free", "spotted", "resting", "leases") if name in self.parts[part]]
+        sets = ("free", "spotted", "resting", "leases", "cold", "bench", "spent")
+        found = [part for part in sets if name in self.parts[part]]
         found += ["behind"] * behind
         assert len(found) < 2, f"{name} is in {found}"
         return found[0] if found else "aside"
@@ -124,6 +126,10 @@ class PoolContents:
 
 
 def _decoded(kind: bytes, value: list[bytes]) -> Any:
+    if kind == b"list":
+        names = Counter(name.decode() for name in value)
+        assert all(count == 1 for count in names.values()), f"a list has one twice: {names}"
+        return dict(names)
     if kind == b"set":
         return {name.decode("utf-8", "backslashreplace") for name in value}
     pairs = zip(value[::2], value[1::2], strict=True)
