@@ -1,8 +1,8 @@
 """The machine of pools in its second configuration: accounts, with a quota, layers, health and jars.
 
-After every step, besides what holds of any pool: an account is in one place, and in the one that its record says; no more
-is granted of a day than its quota; at most half of the pool is benched for its success rate; what a stale holder says
-changes nothing; and whoever waits is served while any account is of use.
+After every step, besides what holds of any pool: an account is in one place, and in the one that its record says; no
+more is granted of a day than its quota; at most half of the pool is benched for its success rate; what a stale holder
+says changes nothing; and whoever waits is served while any account is of use.
 """
 
 from __future__ import annotations

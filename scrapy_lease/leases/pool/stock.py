@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 from itertools import islice
 
 from scrapy_lease.leases.pool.accounts import Terms
