@@ -38,6 +38,8 @@ _CODES = {
     "ok": "o", "ban": "n", "hang": "h", "broken": "k", "back": "b", "gone": "g", "view": "v",
     "uses": "u", "slow": "s", "cool": "c", "demote": "d", "jar": "j",
 }  # fmt: skip
+#: Arguments that need not be told.
+_NOTHING = ((), (0,))
 _NAME = re.compile(r"[^\s\x00-\x1f\x7f]+")
 _LONGEST_NAME = 999
 
@@ -163,7 +165,7 @@ class PoolScripts:
         columns = (
             [verdict.id for verdict in verdicts], [fence_text(verdict.fence) for verdict in verdicts],
             "".join(_CODES[verdict.verb] for verdict in verdicts),
-            {number: _flat(verdict.args) for number, verdict in enumerate(verdicts, 1) if verdict.args},
+            {number: _flat(verdict.args) for number, verdict in enumerate(verdicts, 1) if verdict.args not in _NOTHING},
         )  # fmt: skip
         return answer(await self._call("settle", sid, n, *columns), sid, "settle", n)
 

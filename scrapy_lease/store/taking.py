@@ -147,7 +147,7 @@ def read_take(
     permits, jars = dict(told.permits), dict(zip(ids, told.jars, strict=False))
     leases = tuple(
         _lease(name.decode(), int(fence), record, packed, viewed, now, wall, permits.get(name.decode()), jars.get(name))
-        for name, record, packed, viewed in zip(ids, records, marks, views, strict=True)
+        for name, record, packed, viewed in zip(ids, records, marks, views or [None] * len(ids), strict=True)
     )
     return Take(
         PoolStanding(bool(grace), *(*counts, expired.decode(), told.cold, told.benched, told.spent, told.shut)),

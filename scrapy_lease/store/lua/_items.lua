@@ -15,9 +15,9 @@ local LEADS = 2 ^ 31                     -- see is_new
 -- Where a request comes among those of its slot: the greater its priority the sooner, then first in, first out.
 local function rank_of(priority) return 32768 - math.max(-32767, math.min(32767, priority)) end
 
-local function order_of(rank, seq) return string.format('%016.0f', rank * 1e11 + seq) end
+local function order_of(rank, seq) return string.format(PADDED, rank * 1e11 + seq) end
 
-local function order_after(order, count) return string.format('%016.0f', tonumber(order) + count) end
+local function order_after(order, count) return string.format(PADDED, tonumber(order) + count) end
 
 local function record(code, attempts, deaths, order, slot, payload)
   return string.format('%s%03d%03d%s%04d%s', code, attempts, deaths, order, #slot, slot) .. payload

@@ -32,7 +32,8 @@ local MOVES = 100                        -- at most so many are moved along the 
 local SITES = 3                          -- at so many sites at once it is the resource that is at fault
 
 local now, wall, micros = advance(clock)
-local function moment(milliseconds) return string.format('%013.0f', milliseconds) end
+local MOMENT = IS_WIDE and '%013d' or '%013.0f'
+local function moment(milliseconds) return string.format(MOMENT, milliseconds) end
 local at_once = moment(wall)
 local arrivals, told = 0, {}
 -- What is not the same for all kinds of resources: filled by the part that follows, _proxy or _account.
@@ -129,7 +130,7 @@ local function site_rests(id)
   return packed and cmsgpack.unpack(packed) or {}
 end
 
-local function bench_member(id, site, mark) return site .. '\0' .. string.format('%016.0f', mark[1]) .. id end
+local function bench_member(id, site, mark) return site .. '\0' .. string.format(PADDED, mark[1]) .. id end
 
 -- Sets (or, without mark, ends) the rest of a resource for one site.
 local function bench(id, site, mark)

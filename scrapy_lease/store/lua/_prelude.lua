@@ -5,7 +5,10 @@ local CHUNK = 4000                       -- unpack() of more than some 7000 valu
 local SESSION_KEPT = 7 * 86400000        -- ms without a beat after which a session's hash goes; by the wall clock, which steps
 local SESSION_FORGOTTEN = 3600000        -- ms for which a session without leases may still ask for its last replies
 
-local function int(number) return string.format('%.0f', number) end
+-- Whole numbers as text. A format of floating point takes five times as long; where the C type long has 32 bits, it has to.
+local IS_WIDE = string.format('%d', 2 ^ 40) == '1099511627776'
+local INT, PADDED = IS_WIDE and '%d' or '%.0f', IS_WIDE and '%016d' or '%016.0f'
+local function int(number) return string.format(INT, math.floor(number + 0.5)) end
 
 -- Time that nobody can step: it advances with the server's clock, but never back and at most 1 s a call.
 local function advance(clock)
@@ -66,16 +69,17 @@ end
 -- Adds leases (digest, lease, digest, lease, …) to held. Of a few hundred short fields the server makes a list that it
 -- searches from end to end for each; one long value makes it a table, and a table it stays.
 local function hold(held, leases)
-  if #leases > 64 then redis.call('HSET', held, '', string.rep(' ', 65)) end
+  local is_list = #leases > 64 and redis.call('HLEN', held) < 512
+  if is_list then redis.call('HSET', held, '', string.rep(' ', 65)) end
   bulk('HSET', held, leases)
-  if #leases > 64 then redis.call('HDEL', held, '') end
+  if is_list then redis.call('HDEL', held, '') end
 end
 
 -- One for all that a call grants: of any one item, a later grant has the greater.
 local function next_fence(clock, micros)
   local fence = math.max((tonumber(redis.call('HGET', clock, 'fence')) or 0) + 1, micros)
   redis.call('HSET', clock, 'fence', int(fence))
-  return string.format('%016.0f', fence)
+  return string.format(PADDED, fence)
 end
 
 local function is_held(lease, fence) return lease and string.sub(lease, 1, FENCE) == fence end

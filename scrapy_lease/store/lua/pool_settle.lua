@@ -16,10 +16,10 @@ local NOTHING = {}
 local before = replay(session, verb, n)
 if before then return before end
 
-local held_as, records, reply, ended, ends = kind.leases_of(ids, sid), {}, {}, {}, {}
+local held_as, values, reply, ended, ends = kind.leases_of(ids, sid), bulk_get(resources, ids), {}, {}, {}
 local has_rests, has_recalls = redis.call('EXISTS', rests) == 1, redis.call('EXISTS', recalls) == 1
 local has_behind = redis.call('EXISTS', behind) == 1
-for i, value in ipairs(bulk_get(resources, ids)) do records[ids[i]] = value end
+local records = {} -- of what more is said than that it is back
 
 -- Since when nothing has answered: the first failure after the last answer that anybody told of.
 local is_silent = false
@@ -30,13 +30,11 @@ local function note_silence()
   if (tonumber(last[1]) or -1) <= (tonumber(last[2]) or 0) then redis.call('HSET', meta, 'silent', int(now)) end
 end
 
-local count, event, same_fence, same_reason = 0, nil, nil, nil
+local count, same_fence = 0, nil
 local function end_of(id, fence, why)
-  if fence ~= same_fence or why ~= same_reason then
-    same_fence, same_reason, event = fence, why, telling('back', sid, fence, why)
-  end
-  count = count + 1
-  ended[id], ends[count], event[#event + 1] = true, id, id
+  count, same_fence = count + 1, nil
+  ended[id], ends[count] = true, id
+  tell('back', sid, fence, why, id)
   kind.ended(id, sid)
 end
 
@@ -126,39 +124,59 @@ local verb_of = {
   end,
 }
 
--- The way of most: back into free, where no flag, no rest and nobody behind its exit has a say.
-local freed = {}
-local function give_back(id, fence, delay, ...)
-  delay = delay or 0
+verb_of.b = function(id, fence, delay, ...)
   kind.returned(id, ...)
-  local value = records[id]
-  end_of(id, fence, has_rests and banned_until(id) > now and 'sites' or '')
-  if kind.is_quick and not has_behind and flag_of(value) == PLAIN and not has_expired(value, at_once)
-      and not (has_rests and redis.call('HEXISTS', rests, id) == 1) then
-    freed[#freed + 1], freed[#freed + 2] = int(now + delay), id
-    arrivals = arrivals + 1
-  else
-    come_back(id, value, now + delay)
-  end
+  end_of(id, fence, banned_until(id) > now and 'sites' or '')
+  come_back(id, records[id], now + (delay or 0))
   return '+'
 end
-verb_of.b = give_back
 kind.add_verbs(verb_of, records, end_of)
 
-for i, id in ipairs(ids) do
-  local lease = held_as[i]
-  if lease and not ended[id] and is_lease_of(lease, sid, fences[i]) then
-    local code = string.sub(verbs, i, i)
-    has_rests = has_rests or code == 'n' or code == 'h'
-    reply[i] = verb_of[code](id, fences[i], unpack(args[i] or NOTHING))
+-- The way of most: back into free, where no flag, no rest and nobody behind its exit has a say. It is worth each call and
+-- each string that is not made for it.
+local byte, BACK, NO_FLAG = string.byte, string.byte('b'), string.byte(PLAIN)
+local freed, freed_count, free_from, event, told_count = {}, 0, int(now), nil, 0
+local function is_easy(id, value)
+  return kind.is_quick and not has_behind and byte(value) == NO_FLAG and not has_expired(value, at_once)
+    and not (has_rests and redis.call('HEXISTS', rests, id) == 1)
+end
+
+local function free_at_once(id, fence)
+  if fence ~= same_fence then
+    same_fence, event = fence, telling('back', sid, fence, '')
+    told_count = #event
+  end
+  count, told_count = count + 1, told_count + 1
+  ended[id], ends[count], event[told_count] = true, id, id
+  freed[freed_count + 1], freed[freed_count + 2] = free_from, id
+  freed_count = freed_count + 2
+end
+
+local function lost(id, lease)
+  local is_lost = not lease or holder_of(lease) ~= sid
+  if has_recalls and is_lost and redis.call('ZREM', recalls, sid .. '\0' .. id) == 1 then redis.call('SREM', held, id) end
+end
+
+local known, known_fence -- leases of one call are alike
+for i = 1, #ids do
+  local id, lease, fence = ids[i], held_as[i], fences[i]
+  if lease and not ended[id] and (lease == known and fence == known_fence or is_lease_of(lease, sid, fence)) then
+    known, known_fence = lease, fence
+    local value, code = records[id] or values[i], byte(verbs, i)
+    if code == BACK and not args[i] and is_easy(id, value) then
+      free_at_once(id, fence)
+      reply[i] = '+'
+    else
+      code, records[id] = string.char(code), value
+      has_rests = has_rests or code == 'n' or code == 'h'
+      reply[i] = verb_of[code](id, fence, unpack(args[i] or NOTHING))
+    end
   else
     reply[i] = '-'
-    local is_lost = not lease or holder_of(lease) ~= sid
-    if has_recalls and is_lost and redis.call('ZREM', recalls, sid .. '\0' .. id) == 1 then
-      redis.call('SREM', held, id)
-    end
+    lost(id, lease)
   end
 end
+arrivals = arrivals + freed_count / 2
 
 bulk('ZADD', free, freed)
 kind.drop(ends, sid)

@@ -102,30 +102,40 @@ end
 local rivals, untried, ahead, missing = count_rivals()
 
 -- Takes up to count out of a set of free resources, but for those with too little life left, and for `left` of those that
--- would do. Returns how many, and whether others would have done.
-local function pick_from(set, ids, count, left, is_fit)
-  local fit, records = {}, {}
+-- would do; without is_fit all would. is_first: they are the first of their set. Returns how many, and whether others would
+-- have done.
+local function pick_from(set, ids, count, left, is_fit, is_first)
+  local fit, records, most, found, is_whole = {}, {}, count + left, 0, true
   for i, value in ipairs(bulk_get(resources, ids)) do
-    if #fit == count + left then break end
+    if found == most then break end
     local id = ids[i]
     if has_expired(value, too_soon) then
       vanish(id, value, 'expired')
+      is_whole = false
     elseif (not is_fit or is_fit(id)) and kind.may_take(id) then
-      fit[#fit + 1], records[#fit + 1] = id, value
+      found = found + 1
+      fit[found], records[found] = id, value
+    else
+      is_whole = false
     end
   end
-  local taken, total = {}, #picked
-  for i = 1, math.min(count, #fit - left) do
-    taken[i], picked[total + i], values[total + i] = fit[i], fit[i], records[i]
+  local number, total = math.max(0, math.min(count, found - left)), #picked
+  for i = 1, number do
+    picked[total + i], values[total + i] = fit[i], records[i]
     marks[total + i] = is_fit and redis.call('HGET', rests, fit[i]) or ''
   end
-  kind.take_out(set, taken)
-  return #taken, #fit > #taken
+  if is_first and is_whole and kind.is_quick and number > 0 then
+    redis.call('ZREMRANGEBYRANK', set, 0, number - 1)
+  else
+    for i = number + 1, found do fit[i] = nil end
+    kind.take_out(set, fit)
+  end
+  return number, found > number
 end
 
 local function due_at(site)
   local low, ids = site .. '\0', {}
-  local high = '(' .. low .. string.format('%016.0f', now + 1)
+  local high = '(' .. low .. string.format(PADDED, now + 1)
   for _, member in ipairs(redis.call('ZRANGEBYLEX', benched, '[' .. low, high, 'LIMIT', 0, 8)) do
     local id = string.sub(member, #low + 17)
     if redis.call('ZSCORE', spotted, id) then ids[#ids + 1] = id end
@@ -147,7 +157,7 @@ local function pick(site, count, limit, left, is_probe)
     local want = math.min(count - probed, limit) - plain
     local ids = want > 0 and redis.call('ZRANGEBYSCORE', free, '-inf', int(now), 'LIMIT', 0, kind.sample(want)) or {}
     if #ids == 0 then break end
-    plain = plain + pick_from(free, ids, want, 0)
+    plain = plain + pick_from(free, ids, want, 0, nil, true)
   end
   local rest = count - probed - plain
   if rest == 0 then return count, plain, false end
@@ -235,12 +245,12 @@ local function stand_in_line(is_behind)
   redis.call('HSET', asks, sid, cmsgpack.pack({tried, now, wanted - #picked, holds, tried_at}))
 end
 
-local fence = '0'
+local fence, names = '0', ''
 local function lease_picked()
   if #picked == 0 then return end
   fence = next_fence(clock, micros)
-  local event = telling('take', sid, fence, '')
-  for i, id in ipairs(picked) do event[4 + i] = id end
+  names = table.concat(picked, ' ')
+  table.insert(telling('take', sid, fence, ''), names)
   kind.hold(picked, fence .. at_once .. sid)
   bulk('SADD', held, picked)
   holds = holds + #picked
@@ -248,9 +258,10 @@ end
 
 -- What an earlier call granted, as far as the session still holds it under the same fence.
 local function granted_before()
-  local ids, paid
-  fence, ids, paid = unpack(cmsgpack.unpack(before))
+  local ids, paid = {}, nil
+  fence, names, paid = unpack(cmsgpack.unpack(before))
   kind.unpack(paid)
+  for id in string.gmatch(names, '%S+') do ids[#ids + 1] = id end
   for i, value in ipairs(bulk_get(resources, ids)) do
     if value and is_lease_of(kind.lease_of(ids[i], sid) or '', sid, fence) then
       picked[#picked + 1], values[#values + 1] = ids[i], value
@@ -270,13 +281,14 @@ else
     if holds == 0 and wanted == 0 then redis.call('ZREM', members, sid) end
   end
   -- Also where nothing was granted: a copy of this call that comes late must not take what nobody will hear of.
-  remember(session, ask.verb, n, cmsgpack.pack({fence, picked, kind.pack()}))
+  remember(session, ask.verb, n, cmsgpack.pack({fence, names, kind.pack()}))
 end
 
 -- How many leases others have a right to: what is above the share; with fewer resources than sessions, each in turn.
 local function to_yield()
-  missing = missing - redis.call('ZCOUNT', free, '-inf', int(now)) - kind.spare()
   if missing <= 0 or holds == 0 then return 0 end
+  missing = missing - redis.call('ZCOUNT', free, '-inf', int(now)) - kind.spare()
+  if missing <= 0 then return 0 end
   if holds > share then return math.min(missing, holds - share) end
   if in_play >= claimants then return 0 end
   local lease = kind.lease_of(redis.call('SRANDMEMBER', held), sid)
@@ -306,4 +318,5 @@ finish()
 return {{'ok', grace and 1 or 0, now, wall, redis.call('ZCARD', free) + kind.spare(), redis.call('ZCARD', spotted),
   redis.call('HLEN', leases), redis.call('ZCARD', resting), redis.call('HLEN', resources), rivals, share, yield, silent,
   expired},
-  fence, picked, values, marks, bulk_get(views, picked), pauses, recalled(), tied, kind.reply(picked)}
+  fence, picked, values, marks, redis.call('EXISTS', views) == 1 and bulk_get(views, picked) or {}, pauses, recalled(), tied,
+  kind.reply(picked)}
