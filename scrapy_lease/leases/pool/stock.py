@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
 from itertools import islice
+from typing import Any
 
 from scrapy_lease.leases.pool.accounts import Terms
 from scrapy_lease.leases.pool.bench import Bench
