@@ -17,7 +17,7 @@ class Charge:
 
     :ivar price: what it takes permits of; *cost*: how many of each.
     :ivar is_reserved: are permits reserved for it? *is_settled*: was it priced with the headers and the proxy of a try?
-    :ivar as_of: how often prices had changed when it was priced; *fault*: why it cannot be.
+    :ivar as_of: how often prices had changed when it was priced, 0: it was not; *fault*: why it cannot be.
     :ivar not_before: clock time (s) before which it need not be tried again; *is_paused*: because its site said so?
     :ivar denials: how often in a row it had to go back; *has_waited*: has it waited at all?
     """
@@ -85,10 +85,8 @@ class Charges:
 
     def likely(self, request: Request) -> Charge:
         """Return what a request that is held ready will cost, as far as that can be known now."""
-        charge = self._charges.get(request)
-        if charge is None or charge.is_settled or charge.as_of != self._charger.changes:
-            charge = charge or Charge()
-            self._charges[request] = charge
+        charge = self._charge_of(request)
+        if charge.is_settled or charge.as_of != self._charger.changes:
             charge.is_settled, charge.fault, charge.as_of = False, None, self._charger.changes
             try:
                 charge.change(*self._charger.price(request, self._likely_exit))
@@ -103,13 +101,17 @@ class Charges:
 
         :raises RequestRefused: its meta asks for what cannot be, or a function fails.
         """
-        charge = self._charges.get(request)
-        if charge is None or self.is_volatile or charge.as_of != self._charger.changes:
-            charge = charge or Charge()
-            self._charges[request] = charge
+        charge = self._charge_of(request)
+        if self.is_volatile or charge.as_of != self._charger.changes:
             charge.as_of = self._charger.changes
             charge.change(*self._charger.price(request, exit_))
             charge.is_settled = self.is_volatile
         elif charge.fault is not None:
             raise charge.fault
+        return charge
+
+    def _charge_of(self, request: Request) -> Charge:
+        charge = self._charges.get(request)
+        if charge is None:
+            charge = self._charges[request] = Charge()
         return charge

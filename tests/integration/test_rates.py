@@ -107,7 +107,8 @@ def test_a_free_host_is_not_slowed(fleet: Callable[..., Fleet]) -> None:
     alone, node = free_host(shop, "alone", 0)
     node.wait(20)
     both, node = free_host(shop, "both", 40)
-    assert both <= 2 * alone + 0.1
+    # On a machine with other work a node stands still now and then; the limited host takes 20 s.
+    assert both <= 2 * alone + 0.5
     node.terminate()
     assert node.wait(10) == 0
     limited = [hit.epoch for hit in shop.hits("/product/") if not hit.host.startswith("localhost")]

@@ -63,6 +63,37 @@ def test_permits_end_with_their_window(clock: Clock) -> None:
     assert not counter.has(1)
 
 
+@pytest.mark.parametrize(
+    ("limit", "free", "late", "seconds"),
+    [(1000, 0, 0.0, 0.05), (1000, 0, 0.08, 0.08), (1000, 0, 9.0, 0.25), (1000, 900, 0.08, 0.005), (10, 9, 0.0, 0.05)],
+)
+def test_what_is_left_of_a_window_depends_on_how_soon_it_arrives(
+    clock: Clock, limit: int, free: int, late: float, seconds: float
+) -> None:
+    """Longer before its end nothing is spent where this process is slow, a quarter of it at most; less where most of a
+    great limit is nobody's."""
+    counter = counter_of(clock, (limit, 1000))
+    counter.wanted = 1
+    counter.ask(0, ())
+    counter.answered(0, clock.now, Answer(1, left=1000, free=free), late)
+    clock.now += 0.999 - seconds - 0.001
+    assert counter.has(1)
+    clock.now += 0.002
+    assert not counter.has(1)
+
+
+def test_nobody_asks_before_another_window_is_there(clock: Clock) -> None:
+    """In the last moments, in which nothing of it may be spent, a call would be for nothing."""
+    counter = counter_of(clock, (1000, 1000))
+    fill(counter, clock, Answer(1, left=1000, free=0), wanted=1)
+    clock.now += 0.96
+    assert counter.due() is None
+    assert 0.04 < counter.opens_in <= 0.043
+    assert counter.due_in() == counter.opens_in
+    clock.now += counter.opens_in
+    assert counter.due() == 0
+
+
 def test_nobody_asks_while_there_is_enough(clock: Clock) -> None:
     """Nothing is asked for without demand; with it as much as is wanted, and no more than the limit."""
     counter = counter_of(clock)

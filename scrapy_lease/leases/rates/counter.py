@@ -22,8 +22,9 @@ AHEAD, FAR_AHEAD = 0.5, 2.0
 LOW = 0.1
 #: The part of what is needed that, being here, is not worth adding to a pipeline that leaves anyway.
 FULL = 0.75
-#: The part of the guard that is kept where most permits are nobody's: what arrives late finds room.
-LOOSE = 0.2
+#: The part of the guard that is kept where most permits are nobody's, so that what arrives late finds room; below how
+#: many permits a limit has no such room: one that came late would be felt.
+LOOSE, MANY = 0.1, 100
 #: The most of a window that it ends earlier here because this process is slow to send.
 SLOW_SHARE = 0.25
 #: ms of a window in which what nobody needs is not worth a call.
@@ -186,7 +187,7 @@ class Counter:
         lane, now = self.lanes[shard], self._clock()
         ask, lane.unanswered, lane.is_busy = lane.unanswered, None, False
         assert ask is not None
-        self._is_plenty = granted.free * 2 * len(self.lanes) >= self.limit.permits
+        self._is_plenty = granted.free * 2 * len(self.lanes) >= self.limit.permits >= MANY
         self.hurry(late)
         left = min(granted.left, 2 * self.limit.window) / 1000
         ends = asked + left - self._drift(left)
