@@ -98,6 +98,21 @@ def test_a_quota_of_three_is_three_uses_of_ten_nodes(server: Server) -> None:
     run(work)
 
 
+def test_an_empty_pool_is_waited_for_as_long_as_said(server: Server) -> None:
+    """Not for ever: who waits is told, and that nothing is of use."""
+
+    async def work() -> None:
+        async with crew_on(server, kind="account") as crew:
+            node = await crew.node(**rules(wait=1.0))
+            begin = time.monotonic()
+            with pytest.raises(NoResource) as error:
+                await node.pool.take(SITE)
+            assert 1.0 <= time.monotonic() - begin < 3
+            assert error.value.reason == "empty"
+
+    run(work)
+
+
 def test_an_interval_holds_over_all_sessions(server: Server) -> None:
     """Between any two uses of one account, whoever makes them."""
 
