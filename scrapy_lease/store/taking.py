@@ -64,12 +64,14 @@ class Tie:
     :param site: where it is to serve, None: the key is in use on *offer*, and stays tied to it for another time.
     :param offer: a lease of this session that it may be tied to if it is tied to nothing that may serve; "": none.
     :param avoid: ids that it must not be tied to.
+    :param strict: it is tied once and for ever: while that may not serve, it waits, and is tied to nothing else.
     """
 
     key: str
     site: str | None
     offer: str = ""
     avoid: frozenset[str] = frozenset()
+    strict: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +133,7 @@ def packed_ties(ties: Sequence[Tie], asks: Sequence[tuple[str, int]], namespace:
         (
             raw(blake2b(tie.key.encode(), key=secret, digest_size=16).digest()),
             0 if tie.site is None else numbers[tie.site], tie.offer, sorted(tie.avoid),
+            int(tie.strict),
         )
         for tie in ties
     ]  # fmt: skip

@@ -16,6 +16,8 @@ from scrapy_lease.leases.session import boot_time
 
 #: Seconds between two words of a key's use; keys of which one call tells.
 RENEWAL, RENEWALS = 60.0, 500
+#: A key that begins with it is tied once and for ever: while its resource may not serve, it waits for that one.
+STRICT = "!"
 
 
 class Tie(NamedTuple):
@@ -25,6 +27,11 @@ class Tie(NamedTuple):
     site: str | None
     offer: str = ""
     avoid: frozenset[str] = frozenset()
+
+    @property
+    def strict(self) -> bool:
+        """Is its key tied once and for ever?"""
+        return self.key.startswith(STRICT)
 
 
 @dataclass(slots=True)

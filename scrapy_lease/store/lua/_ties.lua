@@ -4,9 +4,12 @@
 local sticky, sticky_ends = KEYS[kind.keys + 1], KEYS[kind.keys + 2]
 local sid, ask = ARGV[2], cmsgpack.unpack(ARGV[4])
 local HERE, AWAY = 'here', 'away'
+local FOREVER = 315360000000 -- ms; some ten years
 
 local too_soon = moment(wall + ask.margin)
 local tied, wishes = {}, {}
+-- Of the keys, by number: is it tied once and for ever? While its resource may not serve, it waits for that one.
+local strict = {}
 
 local function clear_ties()
   local ended = redis.call('ZRANGEBYSCORE', sticky_ends, '-inf', int(now), 'LIMIT', 0, MOVES)
@@ -16,7 +19,7 @@ end
 
 local function tie(number, key, id)
   redis.call('HSET', sticky, key, id)
-  redis.call('ZADD', sticky_ends, int(now + ask.ttl), key)
+  redis.call('ZADD', sticky_ends, int(now + (strict[number] and FOREVER or ask.ttl)), key)
   tied[number] = id
 end
 
@@ -56,9 +59,10 @@ end
 
 -- Ties a key to what the session has, or leaves a wish: {number, key, resource it is tied to, where that is, or false}.
 local function resolve(number, key, i, offer, avoid)
-  local site = ask.asks[i][1]
-  local id, value = in_place_of(tied_to(key))
+  local site, known = ask.asks[i][1], tied_to(key)
+  local id, value = in_place_of(known)
   local where = not is_in(avoid, id) and whereabouts(id, value, site)
+  if not where and strict[number] and known ~= '' then where = AWAY end
   if where == HERE then
     tie(number, key, id)
   elseif not where and whereabouts(offer, redis.call('HGET', resources, offer), site) == HERE then
@@ -80,7 +84,8 @@ end
 local function resolve_ties(pauses, is_repeated, grace)
   for i in ipairs(ask.asks) do wishes[i] = {} end
   for number, entry in ipairs(ask.ties) do
-    local key, i, offer, avoid = unpack(entry)
+    local key, i, offer, avoid, is_strict = unpack(entry)
+    strict[number] = is_strict == 1
     if is_repeated then
       tied[number] = tied_to(key)
     elseif i == 0 then
