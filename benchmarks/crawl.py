@@ -35,7 +35,7 @@ MEASURES = (
 
 
 #: What others are compared with: they need no server.
-BASES = ("bare", "fixed proxies")
+BASES = ("bare", "fixed proxies", "fixed cookies")
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,9 @@ COLUMNS = (
     Column("scrapy-rotating-proxies", 0, base="fixed proxies"),
     Column("scrapy-lease proxies", 0, 0.98, base="fixed proxies"),
     Column("scrapy-lease proxies", 2, 0.98, base="fixed proxies"),
+    Column("fixed cookies", 0),
+    Column("scrapy-lease accounts", 0, 0.98, base="fixed cookies"),
+    Column("scrapy-lease accounts", 2, 0.98, base="fixed cookies"),
 )
 
 

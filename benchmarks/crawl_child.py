@@ -39,10 +39,32 @@ class FixedProxies:
         request.meta["proxy"] = next(self._next)
 
 
+#: As many as there are requests at once, and what each has.
+ACCOUNTS = [
+    {"id": f"member{number}", "cookies": {"sid": f"session-of-{number}"}, "headers": {"X-Key": f"key-of-{number}"}}
+    for number in range(16)
+]
+
+
+class FixedCookies:
+    """Sends each request as the next of a list of accounts, with a cookiejar each: the least that such a crawl does."""
+
+    def __init__(self) -> None:
+        self._next = cycle(ACCOUNTS)
+
+    def process_request(self, request: Request) -> None:
+        account = next(self._next)
+        request.meta["cookiejar"] = account["id"]
+        request.cookies = account["cookies"]
+        request.headers.update(account["headers"])
+
+
 def settings_of(system: str, redis_url: str, proxies: Sequence[str]) -> dict[str, Any]:
     """Return what a user of `system` writes into settings.py."""
     if system == "fixed proxies":
         return {"FIXED_PROXIES": list(proxies), "DOWNLOADER_MIDDLEWARES": {FixedProxies: 745}}
+    if system == "fixed cookies":
+        return {"DOWNLOADER_MIDDLEWARES": {FixedCookies: 690}}
     if system == "scrapy-rotating-proxies":
         return {
             "ROTATING_PROXY_LIST": list(proxies),
@@ -62,6 +84,8 @@ def settings_of(system: str, redis_url: str, proxies: Sequence[str]) -> dict[str
         return lease
     if system == "scrapy-lease proxies":
         return lease | {"LEASE_PROXIES": list(proxies)}
+    if system == "scrapy-lease accounts":
+        return lease | {"LEASE_ACCOUNTS": ACCOUNTS}
     if system == "scrapy-lease rates":
         # Three dimensions, none of which is reached.
         return lease | {"LEASE_RATE_LIMITS": dict.fromkeys(("ip", "ua", "api"), "10000/second")}

@@ -16,14 +16,21 @@ from scrapy_lease.addon import Addon
 from scrapy_lease.public import Lease, complete, lease_of
 
 if TYPE_CHECKING:
+    from scrapy_lease.accounts.account import Account
+    from scrapy_lease.accounts.handler import LoginFailed
     from scrapy_lease.feeds.spiders import RedisCrawlSpider, RedisSpider
     from scrapy_lease.providers.base import ProviderError, Proxy
 
-__all__ = ["Addon", "Lease", "ProviderError", "Proxy", "RedisCrawlSpider", "RedisSpider", "complete", "lease_of"]
+__all__ = [
+    "Account", "Addon", "Lease", "LoginFailed", "ProviderError", "Proxy", "RedisCrawlSpider", "RedisSpider", "complete",
+    "lease_of",
+]  # fmt: skip
 __version__ = "0.1.0"
 
 
 _ELSEWHERE = {
+    "Account": "scrapy_lease.accounts.account",
+    "LoginFailed": "scrapy_lease.accounts.handler",
     "ProviderError": "scrapy_lease.providers.base",
     "Proxy": "scrapy_lease.providers.base",
     "RedisCrawlSpider": "scrapy_lease.feeds.spiders",

@@ -47,6 +47,13 @@ PROXIES = {
         "scrapy_lease.middlewares.proxy.JudgeMiddleware": 940,
     },
 }
+#: Added where accounts are leased.
+ACCOUNTS = {
+    "DOWNLOADER_MIDDLEWARES": {
+        "scrapy_lease.middlewares.account.AccountMiddleware": 690,
+        "scrapy_lease.middlewares.account.AccountJudge": 942,
+    },
+}
 #: Added where rates are limited.
 RATES = {
     "DOWNLOADER_MIDDLEWARES": {"scrapy_lease.middlewares.rate.RateMiddleware": 747},
@@ -88,12 +95,17 @@ class Addon:
         if takes_no_leases(self._crawler):
             if lease.enabled and lease.pools:
                 logger.warning("This command leases no proxies: what it fetches goes directly to the site", extra=extra)
+            if lease.enabled and lease.account_pools_by_name:
+                logger.warning("This command leases no accounts: what it fetches goes as nobody", extra=extra)
             if lease.enabled and lease.rates:
                 logger.warning("This command keeps no rate limits: what it fetches is counted nowhere", extra=extra)
             return False
-        if lease.enabled and (lease.pools or lease.rates) and not lease.items_enabled:
+        leased = [
+            what for what, pools in (("accounts", lease.account_pools_by_name), ("proxies", lease.pools)) if pools
+        ]
+        if lease.enabled and (leased or lease.rates) and not lease.items_enabled:
             limits = "keeps rate limits" if lease.rates else ""
-            leases = "leases proxies, and no items" if lease.pools else "leases no items"
+            leases = f"leases {' and '.join(leased)}, and no items" if leased else "leases no items"
             rest = " and ".join(filter(None, (limits, leases)))
             logger.warning("LEASE_ITEMS_ENABLED is False: this crawl %s", rest, extra=extra)
             return True
@@ -104,6 +116,8 @@ class Addon:
                 return False
         if not lease.proxy_enabled:
             logger.warning("LEASE_PROXY_ENABLED is False: requests go without leased proxies", extra=extra)
+        if not lease.account_enabled:
+            logger.warning("LEASE_ACCOUNT_ENABLED is False: requests go without leased accounts", extra=extra)
         if not lease.rate_enabled:
             logger.warning("LEASE_RATE_ENABLED is False: no rate limit is kept", extra=extra)
         return True
@@ -135,7 +149,8 @@ def has_foreign_scheduler(settings: BaseSettings) -> bool:
 
 
 def _install(settings: BaseSettings, lease: LeaseSettings) -> None:
-    places = [COMPONENTS, *([PROXIES] if lease.pools else []), *([RATES] if lease.rates else [])]
+    added = ((ACCOUNTS, lease.account_pools_by_name), (PROXIES, lease.pools), (RATES, lease.rates))
+    places = [COMPONENTS, *(place for place, is_there in added if is_there)]
     if has_foreign_scheduler(settings):
         places.append(GUARD)
         logger.info(

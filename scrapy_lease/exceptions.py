@@ -82,5 +82,9 @@ class NoProxy(LeaseError):
     """A request that no scheduler gave (media, robots.txt) got no proxy in time: it fails, and never goes directly."""
 
 
+class NoAccount(LeaseError):
+    """A request that no scheduler gave (media, robots.txt) got no account in time: it fails, and never goes without."""
+
+
 class NoPermit(LeaseError):
     """A request that no scheduler gave (media, robots.txt) got no permit of its rate limits in time: it fails."""

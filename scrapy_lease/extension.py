@@ -9,6 +9,7 @@ from typing import Self
 
 from scrapy.crawler import Crawler
 
+from scrapy_lease.accounts.manager import Accounts
 from scrapy_lease.addon import gate_handlers
 from scrapy_lease.gate import handler_for
 from scrapy_lease.pipelines import guarded
@@ -31,6 +32,8 @@ class LeaseExtension:
         processor = guarded(settings["ITEM_PROCESSOR"], runtime.settings.fence_field)
         settings.set("ITEM_PROCESSOR", processor, settings.getpriority("ITEM_PROCESSOR") or 0)
         runtime.is_gated = True
+        if runtime.settings.account_pools_by_name:
+            Accounts.of(crawler)
         if runtime.settings.pools:
             Proxies.of(crawler)
         if runtime.settings.rates:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from scrapy import Request
 from scrapy.core.downloader.handlers import DownloadHandlerProtocol
@@ -32,15 +32,28 @@ logger = logging.getLogger(__name__)
 ALONE = 0.1
 
 
+class Guard(Protocol):
+    """Who knows what a request goes with besides its item's lease."""
+
+    def has_use(self, request: Request) -> bool:
+        """Does it go with a lease of theirs?"""
+
+    def may_send(self, request: Request) -> bool:
+        """May it be sent at this instant, as far as that goes? True where there is none."""
+
+    def cut_off(self, request: Request) -> None:
+        """Its download is being cut off."""
+
+
 class Gate:
     """Decides what may be sent, and cuts off what may no longer be under way.
 
     The scheduler sets ``is_leased(request)``: whether it handed the request out; ``may_send(request)``: whether the
     lease still stands; ``on_sent(request)`` and ``on_answered(request)``: called for each leased request that passes,
     and when its response is here; ``is_alone()``: whether the crawl goes on although the session is not confirmed,
-    because the store is away and LEASE_ON_STORE_DOWN allows it. Where proxies are leased, ``has_proxy(request)`` tells
-    whether it goes through one, ``may_use(request)`` whether that is still this process's, and ``on_cut(request)`` is
-    called when its download is cut off. Where rates are limited,
+    because the store is away and LEASE_ON_STORE_DOWN allows it. Where proxies or accounts are leased, each of
+    ``guards`` tells whether a request goes with one, and whether that is still this process's, and hears when its
+    download is cut off. Where rates are limited,
     ``pay(request)`` spends what a request costs, or tells that it cannot; ``pay_in_time(request)`` waits for that, for
     requests that nobody can take back; ``goes_again(request, response)`` tells whether an answer is none: it asks for a
     pause.
@@ -53,9 +66,7 @@ class Gate:
         self.on_sent: Callable[[Request], None] = lambda request: None
         self.on_answered: Callable[[Request], None] = lambda request: None
         self.is_alone: Callable[[], bool] = lambda: False
-        self.has_proxy: Callable[[Request], bool] = lambda request: False
-        self.may_use: Callable[[Request], bool] = lambda request: True
-        self.on_cut: Callable[[Request], None] = lambda request: None
+        self.guards: list[Guard] = []
         self.pay: Callable[[Request], bool] = lambda request: True
         self.goes_again: Callable[[Request, Response], bool] = lambda request, response: False
         self.pay_in_time: Callable[[Request], Awaitable[None]] | None = None
@@ -71,6 +82,10 @@ class Gate:
         """May anything leased be sent at this instant, and may results count?"""
         return self._session.is_confirmed or self.is_alone()
 
+    def has_use(self, request: Request) -> bool:
+        """Does *request* go with a leased proxy or account?"""
+        return any(guard.has_use(request) for guard in self.guards)
+
     def is_alone_now(self) -> bool:
         """Does the crawl go on although the session is not confirmed?"""
         return not self._session.is_confirmed and self.is_alone()
@@ -80,7 +95,8 @@ class Gate:
 
         :raises LeaseLost: the session is not confirmed at this instant, a lease is gone, or a permit is missing.
         """
-        if not self.is_open or not self.may_send(request) or not self.may_use(request):
+        may_send = self.is_open and self.may_send(request)
+        if not may_send or not all([guard.may_send(request) for guard in self.guards]):
             raise LeaseLost(f"{request} is not sent: what it needs is not leased with certainty at this moment")
         if self.is_leased(request) and not self.pay(request):
             raise LeaseLost(f"{request} is not sent: there is no permit of its rate limits at this moment")
@@ -116,7 +132,8 @@ class Gate:
         task = self._under_way.get(request)
         if task is not None and request not in self._cut_off:
             self._cut_off.add(request)
-            self.on_cut(request)
+            for guard in self.guards:
+                guard.cut_off(request)
             task.cancel()
 
     def close(self) -> None:
@@ -162,7 +179,7 @@ class GatedHandler:
         is_leased = gate.is_leased(request)
         if not is_leased and gate.pay_in_time is not None:
             await gate.pay_in_time(request)
-        if not is_leased and not gate.has_proxy(request):
+        if not is_leased and not gate.has_use(request):
             response = await self._handler.download_request(request)
             if gate.goes_again(request, response):
                 raise LeaseLost(f"{request} goes out again: its site asks for a pause")

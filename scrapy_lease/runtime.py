@@ -22,6 +22,8 @@ from scrapy.crawler import Crawler
 from scrapy.settings import SETTINGS_PRIORITIES
 from scrapy.utils.job import job_dir
 
+from scrapy_lease.accounts import checks as account_checks
+from scrapy_lease.accounts.sealing import Sealer, check_key
 from scrapy_lease.addon import has_foreign_scheduler
 from scrapy_lease.exceptions import LeaseError, StoreUnavailable
 from scrapy_lease.gate import Gate
@@ -75,6 +77,8 @@ class Runtime:
         self.settings = LeaseSettings.from_crawler(crawler)
         if self.settings.pools:
             check_scrapy(crawler.settings, self.settings.pools)
+        if self.settings.account_pools_by_name:
+            account_checks.check_scrapy(crawler.settings)
         #: Who keeps the requests: ``redis``, ``local``, or ``foreign`` for a scheduler that the user chose.
         self.queue = "foreign" if has_foreign_scheduler(crawler.settings) else self.settings.queue
         for notice in (*self.settings.notices, *_unheeded(crawler, self.queue)):
@@ -231,7 +235,10 @@ class Runtime:
     async def _open_session(self) -> Scope:
         channel = self._channel(None)
         try:
-            scope = await Tools(channel, self.scope.namespace).sized(self.scope, create=True)
+            tools = Tools(channel, self.scope.namespace)
+            scope = await tools.sized(self.scope, create=True)
+            if self.settings.account_pools_by_name:
+                await check_key(tools, Sealer(self.settings.account_key or ""))
             await self.session.open(Scripts(channel, scope))
             return scope
         except StoreUnavailable as error:

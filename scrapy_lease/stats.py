@@ -54,6 +54,18 @@ POOL_STATS = {
         "refilled": "proxies taken in from a provider or a list",
         "refused": "requests that got no proxy in time",
     },
+    "account": {
+        "leased": "accounts leased to this session",
+        "reused": "requests that went as an account that was here already",
+        "released": "accounts given back",
+        "lost": "accounts that went to another session, or whose lease an operator ended",
+        "waited": "requests that had to wait for an account",
+        "refused": "requests that got no account in time",
+        "logins": "logins that succeeded",
+        "cooled": "accounts that rested because they were slow, or the site asked for it",
+        "demoted": "accounts that went to the cold pool for what became of their requests or logins",
+        "refilled": "accounts taken in from a provider or a list, and cold ones that became active again",
+    },
     "rate": {
         "granted": "permits spent by requests that were sent",
         "waited": "requests sent that had to wait for a permit before",

@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "example_project"))
 
 from scrapy_lease.store.embedded import status
 from tests.helpers.fleet import Fleet
+from tests.helpers.members import Club, MemberBed
 from tests.helpers.proxied import Bed
 from tests.helpers.proxies import Web
 from tests.helpers.relay import Relay
@@ -84,6 +85,19 @@ def bed(fleet: Callable[..., Fleet], server: Server) -> Iterator[Callable[..., B
             web = stack.enter_context(Web(**options))
             web.add_many(proxies)
             return Bed(web, fleet(products=1), server.client())
+
+        yield make
+
+
+@pytest.fixture
+def club(fleet: Callable[..., Fleet], server: Server) -> Iterator[Callable[..., MemberBed]]:
+    """Opens a site with so many members, behind so many proxies, and the options of `Web`."""
+    with ExitStack() as stack:
+
+        def make(members: int, proxies: int = 0, **options: Any) -> MemberBed:
+            web = stack.enter_context(Web(site=Club, **options))
+            web.add_many(proxies)
+            return MemberBed(web, fleet(products=1), server.client(), members)
 
         yield make
 

@@ -13,6 +13,7 @@ The first line on stdout is its address (a JSON object with ``--json``); SIGTERM
 | /links/N | links to N products on one page |
 | /login | a form: any user, password "secret" |
 | /account | a page for those who logged in; others are sent to /login |
+| /members/N | a product at the price of members; others are sent to /login. "mallory" gets three such pages, then 403 |
 | /status | counts, as JSON; neither delayed nor logged |
 
 Anything else is a 404. A request is logged with the node named in its header ``X-Node``, else its user agent.
@@ -38,6 +39,8 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 COOKIE = "shop_session"
 PASSWORD = "secret"
+#: Whom the shop bans, after how many pages.
+BANNED, BEFORE_THE_BAN = "mallory", 3
 
 
 def html(text: str, status: int = 200) -> web.Response:
@@ -53,6 +56,7 @@ class Shop:
         self._log = log
         self._failed_once: set[int] = set()
         self._users: dict[str, str] = {}
+        self._pages_of: Counter[str] = Counter()
         self._open = 0
         self._statuses: Counter[int] = Counter()
         self._nodes: Counter[str] = Counter()
@@ -73,6 +77,7 @@ class Shop:
                 web.get("/login", self.login_form),
                 web.post("/login", self.login),
                 web.get("/account", self.account),
+                web.get(r"/members/{number:\d+}", self.members),
                 web.get("/status", self.status),
             ]
         )
@@ -158,10 +163,14 @@ class Shop:
         raise answer
 
     async def account(self, request: web.Request) -> web.Response:
-        user = self._users.get(request.cookies.get(COOKIE, ""))
-        if user is None:
-            raise web.HTTPFound("/login")
-        return html(pages.account_page(user))
+        return html(pages.account_page(self._user(request)))
+
+    async def members(self, request: web.Request) -> web.Response:
+        user = self._user(request)
+        self._pages_of[user] += 1
+        if user == BANNED and self._pages_of[user] > BEFORE_THE_BAN:
+            raise web.HTTPForbidden
+        return html(pages.members_page(self._number(request), user))
 
     async def status(self, request: web.Request) -> web.Response:
         return web.json_response(
@@ -173,6 +182,12 @@ class Shop:
                 "statuses": {str(status): number for status, number in self._statuses.items()},
             }
         )
+
+    def _user(self, request: web.Request) -> str:
+        user = self._users.get(request.cookies.get(COOKIE, ""))
+        if user is None:
+            raise web.HTTPFound("/login")
+        return user
 
     def _number(self, request: web.Request) -> int:
         number = int(request.match_info["number"])

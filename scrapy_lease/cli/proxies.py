@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
-from collections import defaultdict
-from collections.abc import Sequence
 from typing import Any, TextIO
 
 import click
 
 from scrapy_lease.cli import json_option, print_fields, store_options
 from scrapy_lease.cli.given_lines import lines_of
+from scrapy_lease.cli.pool_finding import Found, exit_if_missing, limit_option, missing, pool_option, tell_missing
 from scrapy_lease.cli.proxy_adding import add
 from scrapy_lease.cli.proxy_checking import Checked, check_all
-from scrapy_lease.cli.proxy_finding import KIND, Found, find, missing, names_argument, names_of, pool_option, pools_of
+from scrapy_lease.cli.proxy_finding import PROXIES, names_of
 from scrapy_lease.cli.proxy_history import history
 from scrapy_lease.cli.proxy_listing import COLUMNS, cells_of, checked_fields, fields_of, row_fields, summary
 from scrapy_lease.cli.store_access import lease_settings, run_with_store
@@ -24,12 +23,7 @@ from scrapy_lease.settings import LeaseSettings
 from scrapy_lease.settings.routes import DEFAULT_POOL
 from scrapy_lease.store.keys import PoolKeys
 from scrapy_lease.store.pool_reading import read_events, walk
-from scrapy_lease.store.pool_scripts import PoolScripts
-from scrapy_lease.store.tools import Tools, chunks
-
-limit_option = click.option(
-    "--limit", type=click.IntRange(0), default=100, show_default=True, help="How many to show; 0: all."
-)
+from scrapy_lease.store.tools import Tools
 
 
 @click.group(name="proxies")
@@ -41,7 +35,7 @@ def command() -> None:
 
 
 @command.command("list")
-@names_argument
+@PROXIES.argument
 @pool_option
 @limit_option
 @store_options
@@ -50,7 +44,7 @@ def list_command(named: tuple[str, ...], pool: str | None, limit: int, as_json: 
     """Show who holds which proxy since when, rests, expiry, exit address. Exit with 1 if one named is not there."""
 
     async def work(tools: Tools) -> list[Found]:
-        return await find(tools, await pools_of(tools, pool), named)
+        return await PROXIES.find(tools, await PROXIES.pools(tools, pool), named)
 
     found = run_with_store(work, lease_settings(), looks_only=True)
     here = found[:limit] if limit else found
@@ -59,7 +53,7 @@ def list_command(named: tuple[str, ...], pool: str | None, limit: int, as_json: 
     else:
         click.echo(summary(found, len(here)))
         print_table(COLUMNS, map(cells_of, here))
-    _exit_if_missing(missing(named, found))
+    exit_if_missing(missing(named, found))
 
 
 @command.command("add")
@@ -87,13 +81,13 @@ def add_command(urls: tuple[str, ...], source: TextIO | None, pool: str, check: 
         )
     looks = _check_of(lease, pool) if check else None
     lines = lines_of(urls, source)
-    added = run_with_store(lambda tools: add(tools, tools.namespace.pool(KIND, pool), lines, looks), lease)
+    added = run_with_store(lambda tools: add(tools, tools.namespace.pool(PROXIES.kind, pool), lines, looks), lease)
     print_fields({"pool": pool, **added.counts}, as_json)
     sys.exit(not added.is_complete)
 
 
 @command.command("check")
-@names_argument
+@PROXIES.argument
 @click.option("--via", metavar="URL", help="The page that is fetched, in place of LEASE_PROXY_CHECK.")
 @click.option("--free", is_flag=True, help="Leave out those that a node holds.")
 @pool_option
@@ -112,7 +106,7 @@ def check_command(named: tuple[str, ...], via: str | None, free: bool, pool: str
             raise click.UsageError(f"--via {via} {error}") from None
 
     async def work(tools: Tools) -> tuple[list[Found], list[Checked]]:
-        found = await find(tools, await pools_of(tools, pool), named)
+        found = await PROXIES.find(tools, await PROXIES.pools(tools, pool), named)
         tried: list[Checked] = []
         for name in dict.fromkeys(each.pool.name for each in found):
             chosen = [each for each in found if each.pool.name == name and not (free and each.record.session)]
@@ -128,7 +122,7 @@ def check_command(named: tuple[str, ...], via: str | None, free: bool, pool: str
     else:
         print_table(("proxy", "pool", "works", "seconds"), [[*checked_fields(each).values()] for each in tried])
     gone = missing(named, found)
-    _tell_missing(gone)
+    tell_missing(gone)
     sys.exit(bool(gone) or not all(each.works for each in tried))
 
 
@@ -138,52 +132,22 @@ def _check_of(lease: LeaseSettings, pool: str, via: str | None = None) -> Check 
     return Check(url, options.check_timeout if options else lease.proxy_check_timeout) if url else None
 
 
-def _steering(verb: str, does: str, *, asks: bool = False) -> None:
-    """Add the sub-command of an operator's *verb*; *asks*: before it is done to all."""
-
-    @command.command(verb, help=f"{does} Exit with 1 if one named is not there.")
-    @names_argument
-    @click.option("--all", "everything", is_flag=True, help="All proxies of the pool.")
-    @pool_option
-    @click.option("--yes", is_flag=True, help="Do not ask.", hidden=not asks)
-    @store_options
-    @json_option
-    def steer(named: tuple[str, ...], everything: bool, pool: str | None, yes: bool, as_json: bool) -> None:
-        if bool(named) == everything:
-            raise click.UsageError("name proxies, or give --all")
-        if everything and asks and not yes:
-            click.confirm(f"{verb.capitalize()} all proxies of {pool or 'all pools'}?", abort=True, err=True)
-        found, changed = run_with_store(lambda tools: _change(tools, verb, pool, named), lease_settings())
-        print_fields({"changed": changed, "unchanged": len(found) - changed}, as_json)
-        _exit_if_missing(missing(named, found))
-
-
-async def _change(tools: Tools, verb: str, pool: str | None, named: Sequence[str]) -> tuple[list[Found], int]:
-    found = await find(tools, await pools_of(tools, pool), named)
-    by_pool: dict[PoolKeys, list[str]] = defaultdict(list)
-    for each in found:
-        by_pool[each.pool].append(each.record.id)
-    changed = 0
-    for keys, ids in by_pool.items():
-        for chunk in chunks(ids):
-            changed += (await PoolScripts(tools.channel, keys).change(verb, chunk)).count("+")
-    return found, changed
-
-
-_steering("drain", "Hand these proxies out no more; whoever holds one may go on with it.")
-_steering("undrain", "Hand these proxies out again, as if they had never been drained or revoked.")
-_steering(
+PROXIES.steering(command, "drain", "Hand these proxies out no more; whoever holds one may go on with it.")
+PROXIES.steering(command, "undrain", "Hand these proxies out again, as if they had never been drained or revoked.")
+PROXIES.steering(
+    command,
     "revoke", "Hand these proxies out no more, whatever their provider says; who holds one gives it back at once.",
     asks=True,
 )  # fmt: skip
-_steering(
+PROXIES.steering(
+    command,
     "free", "End lease, rests and drain of these proxies; who held one is told, and others get it once that is sure.",
     asks=True,
 )  # fmt: skip
 
 
 @command.command("history")
-@names_argument
+@PROXIES.argument
 @click.option("--node", help="Only what this node had.")
 @pool_option
 @limit_option
@@ -197,7 +161,7 @@ def history_command(named: tuple[str, ...], node: str | None, pool: str | None, 
 
     async def work(tools: Tools) -> list[dict[str, Any]]:
         rows = []
-        for keys in await pools_of(tools, pool):
+        for keys in await PROXIES.pools(tools, pool):
             rows += await _rows(tools, keys, set(named), node)
         return sorted(rows, key=lambda row: str(row["at"]))
 
@@ -221,13 +185,3 @@ async def _rows(tools: Tools, keys: PoolKeys, named: set[str], node: str | None)
         for row in history(events[::-1], exits)
         if node in (None, row.node) and (not named or names_of(row.proxy, row.exit) & named)
     ]
-
-
-def _exit_if_missing(names: Sequence[str]) -> None:
-    _tell_missing(names)
-    sys.exit(bool(names))
-
-
-def _tell_missing(names: Sequence[str]) -> None:
-    for name in names:
-        click.echo(f"Not there: {name}", err=True)

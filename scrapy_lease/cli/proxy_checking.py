@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scrapy_lease.cli.proxy_finding import Found
+from scrapy_lease.cli.pool_finding import Found
 from scrapy_lease.providers.address import parse_address
 from scrapy_lease.providers.checking import AT_ONCE, Check
 from scrapy_lease.providers.source import read_body

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from scrapy_lease.cli.pool_finding import Found
 from scrapy_lease.cli.proxy_checking import Checked
-from scrapy_lease.cli.proxy_finding import Found
 from scrapy_lease.cli.proxy_history import Row
 from scrapy_lease.cli.text_table import counted, iso_time
 from scrapy_lease.providers.identity import shown

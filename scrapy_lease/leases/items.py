@@ -73,6 +73,8 @@ class Hold(msgspec.Struct, eq=False):
     #: Clock time (s) of the last progress: handed out, sent, answered, continued.
     progress: float = 0.0
     is_settled: bool = False
+    #: The account as which its requests go; "": none yet.
+    account: str = ""
 
     @property
     def is_over(self) -> bool:

@@ -1,24 +1,14 @@
-"""Every use of a leased proxy: how a request gets it, what its answer says of it, and each way it can end.
+"""Requests through leased proxies: what each goes through, and what its answer says of that.
 
-A use begins when a request comes by on its way to the downloader, and ends exactly once, with the first of
-
-- its answer or exception, judged innermost, before any cache, cookie, redirect or retry sees it;
-- the end of its downloader-middleware chain, where a middleware answered early, raised, or replaced the request, or
-  the download was cut off;
-- the end of the crawl.
-
-What is refused through one proxy goes out again on another: the same request is returned, so that no other middleware
-sees the answer. After LEASE_PROXY_RETRIES of these, or a wait of LEASE_PROXY_WAIT, its item goes back to the backlog;
-a request that no scheduler gave (media, robots.txt) fails with `NoProxy`. None ever goes directly.
+What is refused through one proxy goes out again on another, LEASE_PROXY_RETRIES times; see
+:mod:`scrapy_lease.pools.uses`. No request ever goes directly for want of a proxy.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Set
-from functools import partial
-from typing import TYPE_CHECKING, Any, Self, cast
+from collections.abc import Awaitable, Callable
+from typing import Any, Self, cast
 from weakref import WeakKeyDictionary
 
 from scrapy import Request
@@ -26,58 +16,50 @@ from scrapy.crawler import Crawler
 from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
 
-from scrapy_lease.exceptions import LeaseError, LeaseLost, NoResource
-from scrapy_lease.gate import Gate
-from scrapy_lease.leases.pool.options import Judgement, Kind, Sentence
+from scrapy_lease.exceptions import LeaseError, LeaseLost, NoProxy, SettingsError
+from scrapy_lease.leases.pool.options import Judgement, Kind, PoolOptions, Sentence
+from scrapy_lease.leases.pool.refill import RefillOptions
 from scrapy_lease.leases.pool.shelf import Use
 from scrapy_lease.meta import read_record
-from scrapy_lease.outcomes import Tracker
 from scrapy_lease.policy import UNUSED, Judge, Verdict, words_of
+from scrapy_lease.pools.goods import PROXY
+from scrapy_lease.pools.keeper import Plan
+from scrapy_lease.pools.routing import ProxyRouter, site_of
+from scrapy_lease.pools.uses import Uses
+from scrapy_lease.pools.waiting_room import name_in
+from scrapy_lease.providers.checking import Check
 from scrapy_lease.providers.identity import shown
-from scrapy_lease.proxies.keeper import Keeper
-from scrapy_lease.proxies.routing import Router, site_of
+from scrapy_lease.providers.supplies import Supply, provider_of, supply_of
 from scrapy_lease.proxies.trips import Trip, clean, strip, url_of
-from scrapy_lease.proxies.waiting_room import WaitingRoom, name_in
-from scrapy_lease.proxies.watch import Watch
 from scrapy_lease.runtime import Runtime
+from scrapy_lease.settings.pools import PoolSettings
+from scrapy_lease.store.pool_scripts import PoolScripts
 from scrapy_lease.unfetched import no_proxy
-
-if TYPE_CHECKING:
-    from scrapy_lease.scheduler.tries import Tries
 
 logger = logging.getLogger(__name__)
 
 _TARGET = Judgement("target")
 
 
-class Proxies:
+class Proxies(Uses[Trip]):
     """See the module's docstring; use :meth:`of`.
 
-    :ivar waiting_room: what the scheduler asks and tells.
+    :ivar key_of: returns what keeps a request on one proxy because of what else it goes with, "" for nothing.
+    :ivar is_bound: has a request a proxy already that is in no pool?
+    :ivar found: returns the verdict on an answer where another has judged it.
     """
+
+    goods = PROXY
 
     def __init__(self, crawler: Crawler, runtime: Runtime) -> None:
         settings = runtime.settings
         self._settings = settings.pools
-        self._tracker = Tracker.of(crawler)
-        self._router = Router(settings.proxy_pool, settings.pools)
+        plans = {name: _plan(crawler, runtime, name, pool) for name, pool in settings.pools.items()}
+        super().__init__(crawler, runtime, ProxyRouter(settings.proxy_pool, settings.pools), plans)
         self._judge = Judge.from_crawler(crawler, settings.verdicts, settings.policy)
-        self._trips: WeakKeyDictionary[Request, Trip] = WeakKeyDictionary()
-        #: Those whose request has a proxy now.
-        self._active: dict[Request, Trip] = {}
-        self._watch = Watch(self._active, self._settings)
-        self._turn_back: Callable[[Request], None] = lambda request: None
-        #: Called with a request and its answer, by which the site asks for a pause.
-        self.on_limited: Callable[[Request, Response], None] = lambda request, response: None
-        #: Returns the ids of proxies whose addresses have no permits left for now; None: rates do not limit addresses.
-        self.spent: Callable[[], Set[str]] | None = None
-        self.keeper = Keeper(
-            crawler, runtime, lambda pool: self.waiting_room.demand(pool), self._watch.look, self._watch.is_under_way
-        )
-        self.waiting_room = WaitingRoom(self._router, self._trips, self.keeper)
-        self._pools = self.keeper.pools
-        for name, pool in self._pools.items():
-            pool.watched_by(partial(self.waiting_room.has_untried, name))
+        self.key_of: Callable[[Request], str] = lambda request: ""
+        self.is_bound: Callable[[Request], bool] = lambda request: False
+        self.found: Callable[[Request], Verdict | None] = lambda request: None
 
     @classmethod
     def of(cls, crawler: Crawler) -> Self:
@@ -96,42 +78,6 @@ class Proxies:
             runtime.parts.append(proxies.keeper)
         return proxies  # type: ignore[return-value]
 
-    def __repr__(self) -> str:
-        return f"<Proxies: {self.keeper}>"
-
-    def attach(self, tries: Tries, gate: Gate, wake: Callable[[], None]) -> None:
-        """Stand between the scheduler, which holds requests ready, and the gate, which lets them be sent.
-
-        :param wake: lets the engine ask for requests.
-        """
-        room = self.waiting_room
-        tries.may_start, tries.on_out, tries.on_in = room.may_start, room.handed_out, room.left
-        room.ready, room.held = tries.ready, lambda: (found.request for found in tries.window)
-        self._turn_back, self._watch.cut = tries.turn_back, gate.cut
-        gate.has_proxy, gate.may_use, gate.on_cut = self.has_use, self.may_send, self._cut_off
-        self.keeper.on_room = wake
-
-    def use_of(self, request: Request) -> Use | None:
-        """Return the use of a leased proxy through which *request* goes now, None where it goes through none."""
-        trip = self._active.get(request)
-        return None if trip is None else trip.use
-
-    # what the gate asks
-
-    def has_use(self, request: Request) -> bool:
-        """Does *request* go through a leased proxy now?"""
-        return request in self._active
-
-    def may_send(self, request: Request) -> bool:
-        """May it be sent at this instant, as far as its proxy goes? True where it goes directly."""
-        trip = self._active.get(request)
-        return trip is None or trip.may_go_on
-
-    def _cut_off(self, request: Request) -> None:
-        """The download of *request* is being cut off."""
-        if (trip := self._active.get(request)) is not None:
-            trip.was_cut = True
-
     # what the middlewares see
 
     def enters(self, request: Request) -> Request | Awaitable[Request | None] | None:
@@ -141,8 +87,10 @@ class Proxies:
         :raises RequestRefused: its meta asks for what there is not.
         """
         self.waiting_room.left(request)
-        is_scheduled = self._tracker.is_handed_out(request)
-        way = self._router.way_of(request, is_media=not is_scheduled)
+        if self.is_bound(request):
+            return None
+        is_scheduled, owner = self._tracker.is_handed_out(request), self.key_of(request)
+        way = self._router.way_of(request, is_media=not is_scheduled and not owner)
         trip = self._trips.get(request)
         if way is None:
             if trip is not None:
@@ -152,20 +100,14 @@ class Proxies:
             trip = self._trips[request] = Trip()
         trip.is_scheduled = is_scheduled
         name = name_in(way, trip)
-        key = self._router.key_of(request, name)
+        key = self._router.key_of(request, name, owner)
         site = site_of(request)
-        avoid = trip.avoid | self.spent() if self.spent is not None else trip.avoid
+        avoid = trip.avoid.union(self.spent()) if self.spent is not None else trip.avoid
         use = self._pools[name].take_now(site, sticky=key, avoid=avoid)
         if use is None:
-            return self._wait(request, trip, name, site, key, avoid)
+            return self._wait(request, trip, name, site, sticky=key, avoid=avoid)
         self._begin(request, trip, name, use)
         return None
-
-    def passed(self, request: Request) -> None:
-        """*request* has passed the middlewares that could have answered it."""
-        trip = self._active.get(request)
-        if trip is not None:
-            trip.passed = True
 
     def answered(self, request: Request, response: Response) -> Response | Request:
         """Judge the answer to *request*; return it, or the request where it goes out again.
@@ -178,7 +120,7 @@ class Proxies:
             return response
         verdict = UNUSED
         if trip.passed:
-            verdict = self._judge.response(request, response, is_scheduled=trip.is_scheduled)
+            verdict = self.found(request) or self._judge.response(request, response, is_scheduled=trip.is_scheduled)
             if verdict.word == "limited":
                 self.on_limited(request, response)
         why = f"status {response.status}"
@@ -217,33 +159,27 @@ class Proxies:
 
     # inside
 
-    async def _wait(
-        self, request: Request, trip: Trip, name: str, site: str, key: str, avoid: frozenset[str]
-    ) -> Request | None:
-        try:
-            use = await self.keeper.wait(name, site, key, avoid)
-        except NoResource as error:
-            if error.reason != "closed":
-                self.keeper.count(name, "refused")
-            return self._give_up(request, trip, f"no proxy: {error.reason}")
+    async def _wait(self, request: Request, trip: Trip, name: str, site: str, **how: Any) -> Request | None:
+        use = await self._taken(request, trip, name, site, **how)
+        if use is None:
+            return request
         self._begin(request, trip, name, use)
         return None
 
     def _begin(self, request: Request, trip: Trip, name: str, use: Use) -> None:
-        trip.begin(request, use, name)
-        self._active[request] = trip
-        self.keeper.serves(name)
+        super()._begin(request, trip, name, use)
         record = read_record(request.meta)
         if record is not None:
             record["proxy"] = shown(use.lease.id)
-        task = asyncio.current_task()
-        assert task is not None
-        # Whatever the other middlewares do, this ends with the chain.
-        task.add_done_callback(partial(self._chain_ended, request, trip, use))
 
-    def _chain_ended(self, request: Request, trip: Trip, use: Use, task: asyncio.Task[Any]) -> None:
-        if trip.use is use:
-            self._end(request, trip, UNUSED)
+    def _give_up_use(self, request: Request, trip: Trip) -> None:
+        self._end(request, trip, UNUSED)
+
+    def _missing(self, request: Request, reason: str) -> NoProxy:
+        return no_proxy(request, reason)
+
+    def _tries_of(self, trip: Trip) -> int:
+        return self._settings[trip.pool].retries
 
     def _end(self, request: Request, trip: Trip, verdict: Verdict, why: str = "") -> Sentence:
         """End the present use; *verdict* UNUSED of a request that was sent says that nobody knows what became of it."""
@@ -265,20 +201,36 @@ class Proxies:
             logger.debug("%s through %s: %s (%s)", request, shown(use.lease.id), word, why)
         return sentence
 
-    def _again(self, request: Request, trip: Trip, reason: str) -> Request:
-        trip.retries += 1
-        if trip.retries <= self._settings[trip.pool].retries:
-            return request
-        return self._give_up(request, trip, f"after {trip.retries} tries (LEASE_PROXY_RETRIES): {reason}")
-
-    def _give_up(self, request: Request, trip: Trip, reason: str) -> Request:
-        """Let *request* go back to its scheduler, from where it begins anew; what has none fails."""
-        self._trips.pop(request, None)
-        if not trip.is_scheduled:
-            raise no_proxy(request, reason)
-        logger.debug("%s goes back to the backlog: %s", request, reason)
-        self._turn_back(request)
-        return request
-
 
 _proxies: WeakKeyDictionary[Crawler, Proxies] = WeakKeyDictionary()
+
+
+def _plan(crawler: Crawler, runtime: Runtime, name: str, settings: PoolSettings) -> Plan:
+    """Return how a pool of proxies is made.
+
+    :raises SettingsError: what it is filled from does not go together.
+    """
+    space = runtime.scope.namespace
+    supply = _supply(crawler, space.name, name, settings)
+    options = PoolOptions(
+        name, concurrency=settings.concurrency, reuse=settings.reuse, keep=settings.keep, margin=settings.margin,
+        backoff=settings.backoff, grace=settings.grace, wait=settings.wait, sticky_ttl=settings.sticky_ttl,
+        is_minted=supply.is_minted,
+    )  # fmt: skip
+    refill = None
+    if supply.stock or supply.source is not None:
+        refill = RefillOptions(name, settings.batch, settings.min_free, supply.limits)
+    store = PoolScripts(runtime.scripts.channel, space.pool(PROXY.kind, name))
+    return Plan(options, store, refill, supply.stock, supply.source)
+
+
+def _supply(crawler: Crawler, namespace: str, name: str, settings: PoolSettings) -> Supply:
+    try:
+        return supply_of(
+            pool=name, namespace=namespace, listed=settings.proxies, api=settings.api,
+            provider=None if settings.provider is None else provider_of(settings.provider, crawler),
+            limits=settings.buy_limit or (), sessions=settings.sessions, lifetime=settings.lifetime,
+            check=None if settings.check is None else Check(settings.check, settings.check_timeout),
+        )  # fmt: skip
+    except ValueError as error:
+        raise SettingsError(f"pool {name!r}: {error}") from None

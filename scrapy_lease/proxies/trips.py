@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from functools import lru_cache
 from urllib.parse import unquote
 
@@ -12,6 +11,7 @@ from scrapy.exceptions import DownloadFailedError
 from scrapy_lease.leases.pool.blame import Refusals
 from scrapy_lease.leases.pool.shelf import Use
 from scrapy_lease.policy import causes
+from scrapy_lease.pools import trip
 from scrapy_lease.providers.source import read_body
 
 #: Shortest time (s) that a request gets, however little is left of its proxy's life.
@@ -29,51 +29,25 @@ def url_of(body: bytes) -> str:
     return read_body(body).url
 
 
-class Trip:
-    """A request's uses of leases, one at a time, for as long as the request exists.
+class Trip(trip.Trip):
+    """A request's uses of leased proxies."""
 
-    ``pool``: of its present use; ``avoid``: resources that it must not get again if another can be had; ``bans``: how
-    many of its pools gave it up; ``retries``: how often it went out again.
-    """
-
-    __slots__ = (
-        "_is_capped", "_own_timeout", "avoid", "bans", "is_scheduled", "passed", "pool", "refusals", "retries", "since",
-        "use", "was_cut",
-    )  # fmt: skip
+    __slots__ = ("_is_capped", "_own_timeout", "refusals")
 
     def __init__(self) -> None:
-        self.use: Use | None = None
-        self.pool = ""
-        self.avoid: frozenset[str] = frozenset()
+        super().__init__()
         self.refusals = Refusals()
-        self.bans = self.retries = 0
-        self.is_scheduled = False
-        #: Has it passed the last middleware that could answer it?
-        self.passed = False
-        #: Was the download of its present use cut off here?
-        self.was_cut = False
-        #: Clock time (s) at which its present use began.
-        self.since = 0.0
         #: What the request says itself of its timeout, while it is capped.
         self._own_timeout: float | None = None
         self._is_capped = False
 
-    def __repr__(self) -> str:
-        return f"<Trip {self.retries} retries, {self.use}>"
-
     @property
-    def may_go_on(self) -> bool:
-        """Is the present use valid, and its proxy alive?"""
-        use = self.use
-        if use is None or not use.is_valid:
-            return False
-        left = use.life_left
-        return left is None or left > 0
+    def was_refused(self) -> bool:
+        return bool(self.refusals.ids)
 
     def begin(self, request: Request, use: Use, pool: str) -> None:
         """Let *request* go through the proxy of *use*, and no longer than that lives."""
-        self.use, self.pool, self.passed, self.was_cut = use, pool, False, False
-        self.since = time.monotonic()
+        super().begin(request, use, pool)
         strip(request)
         request.meta["proxy"] = url_of(use.lease.body)
         left = use.life_left
@@ -83,8 +57,7 @@ class Trip:
             request.meta[_TIMEOUT] = max(left, SHORTEST)
 
     def finish(self, request: Request) -> Use | None:
-        """Take from *request* what was for this use only; return the use, None if it was taken off already."""
-        use, self.use = self.use, None
+        use = super().finish(request)
         if use is None:
             return None
         strip(request)

@@ -23,6 +23,7 @@ from scrapy.http import Response
 from scrapy_lease.leases.rates import RateOptions, Rates
 from scrapy_lease.leases.session import Beat
 from scrapy_lease.outcomes import Tracker
+from scrapy_lease.pools.uses import both
 from scrapy_lease.rates.addresses import Addresses, exit_of
 from scrapy_lease.rates.blocks import Blocks
 from scrapy_lease.rates.charges import Charge, Charges
@@ -38,6 +39,7 @@ from scrapy_lease.store.rate_scripts import RateScripts
 from scrapy_lease.unfetched import no_permit
 
 if TYPE_CHECKING:
+    from scrapy_lease.accounts.manager import Accounts
     from scrapy_lease.proxies.manager import Proxies
     from scrapy_lease.scheduler.tries import Tries
 
@@ -69,7 +71,7 @@ class Limiter:
             lateness=lambda: TURNS * runtime.lag.recent, on_call=lambda: self._blocks.look(PAUSES_ALONG),
             on_forget=lambda: charger.forget(),
         )  # fmt: skip
-        charger = Charger(
+        charger = self._charger = Charger(
             crawler, settings.rates, self._rates.counter, share=settings.rate_share, node_ip=settings.node_ip
         )
         neighbours = Neighbours(store, runtime.session, settings.rates, charger, lambda: waits_of(self._rows()))
@@ -79,15 +81,17 @@ class Limiter:
         self._pauses = Pauses(crawler, settings, self._blocks)
         names = {dimension.name for dimension in settings.rates}
         self._has_addresses = "ip" in names and bool(settings.pools)
-        self.is_met_on_the_way = self._has_addresses or runtime.queue == "foreign"
+        self._has_accounts = "account" in names
+        self.is_met_on_the_way = self._has_addresses or self._has_accounts or runtime.queue == "foreign"
         self._charges = Charges(
             charger, likely_exit=None if settings.pools else "",
-            is_volatile="ua" in names or self._has_addresses,
+            is_volatile="ua" in names or self._has_addresses or self._has_accounts,
         )  # fmt: skip
         self._tally = Tally(runtime.stats, names, ("ip",) if self._has_addresses else ())
         self._waiters = Waiters(self._rates.miss)
         self._proxies: Proxies | None = None
-        self._addresses: Addresses | None = None
+        #: Dimension -> those of its resources that have no permits left.
+        self._spent: dict[str, Addresses] = {}
         self._parking: Parking | None = None
         self._wake_engine: Callable[[], None] = lambda: None
         self._task: asyncio.Task[None] | None = None
@@ -107,21 +111,28 @@ class Limiter:
     def __repr__(self) -> str:
         return f"<Limiter: {self._rates}>"
 
-    def attach(self, tries: Tries, wake: Callable[[], None], proxies: Proxies | None) -> None:
+    def attach(
+        self, tries: Tries, wake: Callable[[], None], proxies: Proxies | None, accounts: Accounts | None
+    ) -> None:
         """Stand between the scheduler, which holds requests ready, and the engine.
 
         :param wake: lets the engine ask for requests.
-        :param proxies: through which requests go, attached already.
+        :param proxies: through which requests go, attached already; *accounts*: as which.
         """
-        if proxies is None:
+        self._proxies = proxies
+        self._pauses.attach(proxies, accounts)
+        if proxies is not None and self._has_addresses:
+            self._spent["ip"] = Addresses(proxies)
+        if accounts is not None:
+            self._charger.account_of = accounts.account_of
+            if self._has_accounts:
+                self._spent["account"] = Addresses(accounts)
+        if proxies is None and accounts is None:
             tries.may_start, tries.on_out, tries.on_in = self.may_start, self.handed_out, self.left
         else:
-            self._proxies = proxies
-            self._pauses.attach(proxies)
-            self._addresses = Addresses(proxies) if self._has_addresses else None
             before = tries.may_start
             tries.may_start = lambda request: (before is None or before(request)) and self.may_start(request)
-            tries.on_out, tries.on_in = _both(tries.on_out, self.handed_out), _both(tries.on_in, self.left)
+            tries.on_out, tries.on_in = both(tries.on_out, self.handed_out), both(tries.on_in, self.left)
         self._parking = Parking(tries, self._charges.likely, self._park_after)
         self._wake_engine = wake
 
@@ -132,11 +143,12 @@ class Limiter:
         charge = self._charges.likely(request)
         if self._pauses.hold(request, charge) or charge.not_before > time.monotonic():
             return self._denied(charge)
-        not_before = None if self._addresses is None else self._addresses.may_start(request)
-        if not_before is None and self._rates.may_spend(charge.needs, charge.cost):
-            return True
-        charge.not_before = not_before or charge.not_before
-        return self._denied(charge)
+        for spent in self._spent.values():
+            not_before = spent.may_start(request)
+            if not_before is not None:
+                charge.not_before = not_before or charge.not_before
+                return self._denied(charge)
+        return self._rates.may_spend(charge.needs, charge.cost) or self._denied(charge)
 
     def handed_out(self, request: Request) -> None:
         """A request that may start goes to the engine."""
@@ -243,9 +255,10 @@ class Limiter:
             return None
         charge.denials += 1
         opens_at = time.monotonic() + max(LOOK, self._rates.opens_in(charge.needs))
-        is_address = any(counter.name.rule == "ip" and not counter.has(charge.cost) for counter in charge.needs)
-        if self._addresses is not None and is_address and charge.denials <= TRIES:
-            self._addresses.spend(request, opens_at)
+        empty = {counter.name.rule for counter in charge.needs if not counter.has(charge.cost)} & self._spent.keys()
+        if empty and charge.denials <= TRIES:
+            for rule in empty:
+                self._spent[rule].spend(request, opens_at)
         else:
             # Another address would not help.
             charge.not_before = opens_at
@@ -290,10 +303,6 @@ class Limiter:
             elif self._parking is not None and self._parking.is_busy:
                 self._tally.parked(self._parking.park())
                 self._give_room()
-
-
-def _both(*hooks: Callable[[Request], None]) -> Callable[[Request], None]:
-    return lambda request: [hook(request) for hook in hooks][-1]
 
 
 _limiters: WeakKeyDictionary[Crawler, Limiter] = WeakKeyDictionary()

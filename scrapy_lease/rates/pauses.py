@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.http import Response
 
 from scrapy_lease.policy import Judge, retry_after
-from scrapy_lease.proxies.manager import Proxies
+from scrapy_lease.pools.uses import Uses
 from scrapy_lease.rates.addresses import exit_of
 from scrapy_lease.rates.blocks import Blocks
 from scrapy_lease.rates.charges import Charge
@@ -18,13 +19,11 @@ from scrapy_lease.settings import LeaseSettings
 
 
 class Pauses:
-    """See the module's docstring.
-
-    :ivar proxies: through which requests go; None: directly.
-    """
+    """See the module's docstring."""
 
     def __init__(self, crawler: Crawler, settings: LeaseSettings, blocks: Blocks) -> None:
-        self.proxies: Proxies | None = None
+        self._proxies: Uses[Any] | None = None
+        self._accounts: Uses[Any] | None = None
         self._blocks = blocks
         self._judge = Judge.from_crawler(crawler, settings.verdicts, None)
         self._statuses = {status for status, word in settings.verdicts.items() if word == "limited"}
@@ -34,10 +33,12 @@ class Pauses:
     def __repr__(self) -> str:
         return f"<Pauses: {self._blocks}>"
 
-    def attach(self, proxies: Proxies) -> None:
-        """Hear of answers that came through leased proxies, which judge them."""
-        self.proxies = proxies
-        proxies.on_limited = self._limited
+    def attach(self, proxies: Uses[Any] | None, accounts: Uses[Any] | None) -> None:
+        """Hear of answers that came through leased proxies, or to leased accounts, which judge them."""
+        self._proxies, self._accounts = proxies, accounts
+        for uses in (proxies, accounts):
+            if uses is not None:
+                uses.on_limited = self._limited
 
     def hold(self, request: Request, charge: Charge) -> bool:
         """Is *request* to wait now? If so, its charge says until when."""
@@ -53,8 +54,8 @@ class Pauses:
         return status in self._statuses
 
     def asks(self, request: Request, response: Response, *, is_scheduled: bool) -> bool:
-        """Does the answer to *request*, which went directly, ask for a pause?"""
-        if self.proxies is not None and self.proxies.has_use(request):
+        """Does the answer to *request*, which went directly and as nobody, ask for a pause?"""
+        if any(uses is not None and uses.has_use(request) for uses in (self._proxies, self._accounts)):
             return False
         if self._judge.response(request, response, is_scheduled=is_scheduled).word != "limited":
             return False
@@ -66,4 +67,7 @@ class Pauses:
         self._blocks.limited(site_of(request), self._address_of(request), wait)
 
     def _address_of(self, request: Request) -> str:
-        return exit_of(self.proxies, request) or self._node_ip
+        use = self._accounts.use_of(request) if self._accounts is not None else None
+        if use is not None:
+            return f"account {use.lease.id}"
+        return exit_of(self._proxies, request) or self._node_ip

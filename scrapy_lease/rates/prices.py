@@ -47,6 +47,7 @@ class Charger:
     :param counter: returns the counter of a limit on a key of a rule.
     :param share: of the keys whose limits are enforced.
     :param node_ip: from where requests go that go through no proxy.
+    :ivar account_of: returns the account as which a request goes, "" for none, or while that is not known.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Charger:
         self._share = share
         self._node_ip = node_ip
         self._agent = str(getattr(crawler.spider, "user_agent", None) or crawler.settings["USER_AGENT"] or "")
+        self.account_of: Callable[[Request], str] = lambda request: ""
         self._tells_agents = any(dimension.name == "ua" for dimension in dimensions)
         self._prices: dict[Hashable, Price] = {}
         #: How often prices have changed.
@@ -71,7 +73,9 @@ class Charger:
         """Keep to the limits of *dimensions*, too, from now on, and no more to those that were added before."""
         self._dimensions = (*self._own, *dimensions)
         #: Dimensions in which requests of one origin may differ.
-        self._telling = [each for each in self._dimensions if each.rules or each.function is not None]
+        self._telling = [
+            each for each in self._dimensions if each.rules or each.function is not None or each.name == "account"
+        ]
         self.forget()
 
     def forget(self) -> None:
@@ -140,13 +144,15 @@ class Charger:
         if told is not None:
             rule = dimension.rules[told]
             return f"{name} {rule.text}", "", rule.limits
-        if dimension.function is not None or not dimension.each:
+        if dimension.function is not None or name == "account" or not dimension.each:
             return None
         site = site_of(request)
         return name, site.partition(":")[0] if name == "domain" else site, dimension.each
 
     def _told(self, dimension: Dimension, request: Request) -> str | int | None:
-        """Return what a function says of a request, or which rule takes it."""
+        """Return what a function says of a request, or which rule takes it, or as whom it goes."""
+        if dimension.name == "account":
+            return self.account_of(request) or None
         if dimension.function is not None:
             return self._ask(dimension, request)
         site = site_of(request)

@@ -20,6 +20,7 @@ from scrapy.crawler import Crawler
 from scrapy.utils.defer import deferred_from_coro
 from twisted.internet.defer import Deferred
 
+from scrapy_lease.accounts.manager import Accounts
 from scrapy_lease.backlog.lanes import Ask, Outgoing
 from scrapy_lease.backlog.redis import RedisBacklog
 from scrapy_lease.exceptions import SessionLost, SettingsError, StoreError, StoreRefused, StoreUnavailable
@@ -28,6 +29,7 @@ from scrapy_lease.leases.session import Beat
 from scrapy_lease.meta import ItemKeys
 from scrapy_lease.outcomes import Tracker
 from scrapy_lease.payload import Codec
+from scrapy_lease.pools.waiting_room import WaitingRoom
 from scrapy_lease.proxies.manager import Proxies
 from scrapy_lease.rates.limiter import Limiter
 from scrapy_lease.runtime import Runtime
@@ -83,11 +85,7 @@ class LeaseScheduler(BaseScheduler):
         self._is_starving = True
         self._is_draining = False
         self._narrator = Narrator(runtime)
-        self._proxies = Proxies.of(crawler) if settings.pools else None
-        if self._proxies is not None:
-            self._proxies.attach(self._tries, runtime.gate, self._ending.wake_engine)
-        if settings.rates:
-            Limiter.of(crawler).attach(self._tries, self._ending.wake_engine, self._proxies)
+        self._waiting_rooms = self._attach(crawler, runtime)
         self._finishing: asyncio.Task[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
 
@@ -217,6 +215,20 @@ class LeaseScheduler(BaseScheduler):
 
     # inside
 
+    def _attach(self, crawler: Crawler, runtime: Runtime) -> list[WaitingRoom]:
+        """Let requests wait here for what they go with: for their account first, then for a proxy, then for permits."""
+        settings, wake = runtime.settings, self._ending.wake_engine
+        accounts = Accounts.of(crawler) if settings.account_pools_by_name else None
+        proxies = Proxies.of(crawler) if settings.pools else None
+        uses = [each for each in (accounts, proxies) if each is not None]
+        for each in uses:
+            each.attach(self._tries, runtime.gate, wake)
+        if accounts is not None and proxies is not None:
+            accounts.go_through(proxies)
+        if settings.rates:
+            Limiter.of(crawler).attach(self._tries, wake, proxies, accounts)
+        return [each.waiting_room for each in uses]
+
     def _make_start(self, crawler: Crawler, runtime: Runtime) -> Start:
         settings = runtime.settings
         return Start(
@@ -313,8 +325,8 @@ class LeaseScheduler(BaseScheduler):
             await asyncio.sleep(1.0)
             self._runtime.stats.flush()
             self._ending.check_store()
-            if self._proxies is not None:
-                self._tries.turn_back_waiting(self._proxies.waiting_room.is_hopeless)
+            for room in self._waiting_rooms:
+                self._tries.turn_back_waiting(room.is_hopeless)
             for hold in self._ledger.overdue(time.monotonic() - self._runtime.settings.max_hold):
                 self._tries.give_up(hold, "max_hold", "no progress within LEASE_MAX_HOLD")
 

@@ -11,8 +11,19 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from pydantic import PrivateAttr, ValidationError
 
 from scrapy_lease.exceptions import SettingsError
-from scrapy_lease.settings.pools import Pools, PoolSettings, allowed_of, details_of
+from scrapy_lease.settings.accounts import AccountSettings
+from scrapy_lease.settings.pools import (
+    ACCOUNTS,
+    PROXIES,
+    AccountPoolSettings,
+    Pools,
+    PoolSettings,
+    allowed_of,
+    details_of,
+    idle,
+)
 from scrapy_lease.settings.proxies import ProxySettings, VerdictSettings
+from scrapy_lease.settings.proxy_values import VERDICTS, from_json
 from scrapy_lease.settings.rate_rules import Dimension
 from scrapy_lease.settings.rates import RateSettings
 from scrapy_lease.settings.sections import ItemSettings, StoreSettings, SwitchSettings
@@ -34,7 +45,21 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
 
 _COMMANDS = "scrapy.commands."
-_SECRET = frozenset({"proxies", "proxy_provider", "proxy_api", "proxy_pools"})
+_UNSEALED = (
+    "LEASE_ACCOUNT_KEY is not set: whoever can read the store can read credentials and cookies of the accounts there"
+)
+_SECRET = frozenset(
+    {
+        "proxies",
+        "proxy_provider",
+        "proxy_api",
+        "proxy_pools",
+        "accounts",
+        "account_provider",
+        "account_pools",
+        "account_key",
+    }
+)
 
 
 def takes_no_leases(crawler: Crawler) -> bool:
@@ -42,11 +67,15 @@ def takes_no_leases(crawler: Crawler) -> bool:
     return crawler.spider is None or type(crawler.spider).start.__module__.startswith(_COMMANDS)
 
 
-class LeaseSettings(SwitchSettings, StoreSettings, ItemSettings, ProxySettings, VerdictSettings, RateSettings):
+class LeaseSettings(
+    SwitchSettings, StoreSettings, ItemSettings, ProxySettings, AccountSettings, VerdictSettings, RateSettings
+):  # fmt: skip
     """All settings, checked and frozen; ``LEASE_X`` is the attribute ``x``. Its repr shows no secret."""
 
     _notices: tuple[str, ...] = PrivateAttr(())
     _pools: dict[str, PoolSettings] = PrivateAttr(default_factory=dict)
+    _account_pools: dict[str, AccountPoolSettings] = PrivateAttr(default_factory=dict)
+    _direct_verdicts: dict[int, str] = PrivateAttr(default_factory=dict)
     _rate_share: float = PrivateAttr(1.0)
 
     @classmethod
@@ -79,6 +108,16 @@ class LeaseSettings(SwitchSettings, StoreSettings, ItemSettings, ProxySettings, 
         return self._pools
 
     @property
+    def account_pools_by_name(self) -> Mapping[str, AccountPoolSettings]:
+        """The pools of accounts by name; empty where none are leased."""
+        return self._account_pools
+
+    @property
+    def direct_verdicts(self) -> Mapping[int, str]:
+        """What statuses say where no proxy is used: LEASE_VERDICTS without a ban that only the defaults name."""
+        return self._direct_verdicts
+
+    @property
     def rates(self) -> tuple[Dimension, ...]:
         """The dimensions with rate limits; empty where none are kept."""
         return self.rate_limits or () if self.rate_enabled else ()
@@ -104,17 +143,25 @@ class LeaseSettings(SwitchSettings, StoreSettings, ItemSettings, ProxySettings, 
             found.faults.append(_fault("item_key", key, "names no function", allowed_of(cls, "item_key")))
         try:
             settings = cls(**{field: given.value for field, given in found.given.items()})
-            pools = Pools(settings)
-            found.faults += [*pools.faults, *_idle_rates(settings)]
+            pools, accounts = Pools(PROXIES, settings), Pools(ACCOUNTS, settings)
+            found.faults += [
+                *pools.faults,
+                *accounts.faults,
+                *_idle(settings, bool(pools.by_name), bool(accounts.by_name)),
+            ]
         except ValidationError as error:
             found.faults += cls._faults(error, found)
         if found.faults:
             raise SettingsError(f"scrapy-lease cannot start: {'; '.join(dict.fromkeys(found.faults))}")
         share = settings.rollout
-        if (pools.by_name or settings.rates) and not settings.items_enabled:
+        if (pools.by_name or accounts.by_name or settings.rates) and not settings.items_enabled:
             # A host then keeps its own requests, and none of them needs a lease.
             settings = settings.model_copy(update={"queue": "local", "rollout": 0.0})
+        if accounts.by_name and settings.account_key is None:
+            found.notices.append(_UNSEALED)
         settings._notices, settings._pools, settings._rate_share = tuple(found.notices), pools.by_name, share
+        settings._account_pools = accounts.by_name
+        settings._direct_verdicts = _direct(settings.verdicts, found.given.get("verdicts"))
         return settings
 
     @classmethod
@@ -131,14 +178,30 @@ def _fault(field: str, given: Given, detail: str, allowed: str) -> str:
     return f"{name} = {shown(name, given.value)} ({given.source}) {reason}{near}"
 
 
-def _idle_rates(settings: LeaseSettings) -> Iterable[str]:
-    """What is set for rate limits where there are none."""
-    for name in RateSettings.model_fields if settings.rate_limits is None else ():
-        if name in settings.model_fields_set and name not in ("rate_enabled", "rate_limits"):
-            yield (
-                f"LEASE_{name.upper()}: there are no rate limits that it could speak of; set LEASE_RATE_LIMITS, or "
-                "take it out"
-            )
+def _idle(settings: LeaseSettings, has_proxies: bool, has_accounts: bool) -> Iterable[str]:
+    """What is set for what there is not."""
+    if not has_proxies and not has_accounts:
+        makers = f"{PROXIES.sources}, {PROXIES.table}, or accounts"
+        yield from idle(settings, VerdictSettings.model_fields, "there are no proxies or accounts", makers)
+    if settings.rate_limits is None:
+        but = ("rate_enabled", "rate_limits", *(["timezone"] if has_accounts else []))
+        yield from idle(settings, RateSettings.model_fields, "there are no rate limits", "LEASE_RATE_LIMITS", but)
+    if not has_accounts:
+        if any(dimension.name == "account" for dimension in settings.rate_limits or ()):
+            yield "LEASE_RATE_LIMITS: 'account' can match nothing without accounts; set LEASE_ACCOUNTS, or take it out"
+        if settings.proxy_sticky == "account":
+            yield "LEASE_PROXY_STICKY = 'account': there are no accounts; set LEASE_ACCOUNTS, or take it out"
+
+
+def _direct(verdicts: Mapping[int, str], given: Given | None) -> dict[int, str]:
+    """Return *verdicts* without a ban that only the defaults name: whom a site refuses there is its own affair."""
+    own = from_json(given.value) if given is not None else {}
+    named = {int(status) for status in own}
+    return {
+        status: word
+        for status, word in verdicts.items()
+        if status in named or VERDICTS.get(status) != word or word != "ban"
+    }
 
 
 def _fill_job(found: Found, named: Mapping[str, Any]) -> None:

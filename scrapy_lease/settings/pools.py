@@ -1,14 +1,24 @@
-"""The pools of proxies that the settings make, and what is wrong between the settings that speak of them."""
+"""The pools that the settings make, and what is wrong between the settings that speak of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import ValidationError
 
+from scrapy_lease.settings.account_values import (
+    AccountList,
+    HandlerClass,
+    Hours,
+    OnProxyLost,
+    OrQuota,
+    TimeOfDay,
+)
+from scrapy_lease.settings.accounts import AccountSettings
 from scrapy_lease.settings.base import Section
-from scrapy_lease.settings.proxies import ProxySettings, VerdictSettings
+from scrapy_lease.settings.proxies import ProxySettings
 from scrapy_lease.settings.proxy_values import (
     Amount,
     ApiOptions,
@@ -18,20 +28,39 @@ from scrapy_lease.settings.proxy_values import (
     ProxyList,
     Sticky,
 )
+from scrapy_lease.settings.rates import RateSettings, Zone
 from scrapy_lease.settings.routes import DEFAULT_POOL, Routes
 from scrapy_lease.settings.sources import did_you_mean
-from scrapy_lease.settings.values import Count, PositiveSeconds, Seconds, Waits, shown
+from scrapy_lease.settings.values import Count, PositiveSeconds, Seconds, Share, Waits, shown
 
-#: Fields that say where proxies come from: each pool has one source at most, and inherits none.
-SOURCES = ("proxies", "provider", "api")
-_OWN = frozenset({*SOURCES, "buy_limit"})
+P = TypeVar("P", bound="AnyPool")
+
 _NAME_IS_WRONG = " \t\r\n:/{}@"
 
 
-class PoolSettings(Section):
-    """One pool; its field ``x`` is LEASE_PROXY_X."""
+class AnyPool(Section):
+    """One pool, of whatever kind."""
+
+    #: Fields that say where its resources come from: each pool has one source at most, and inherits none.
+    sources: ClassVar[tuple[str, ...]]
 
     name: str
+
+    @property
+    def source(self) -> str:
+        """The field that says where its resources come from, "" where an operator fills it."""
+        return next((field for field in self.sources if getattr(self, field) is not None), "")
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        for name, value in super().__repr_args__():
+            yield name, "***" if name in self.sources and value is not None else value
+
+
+class PoolSettings(AnyPool):
+    """A pool of proxies; its field ``x`` is LEASE_PROXY_X."""
+
+    sources = ("proxies", "provider", "api")
+
     proxies: ProxyList = None
     provider: ProviderClass = None
     api: ApiOptions = None
@@ -53,48 +82,102 @@ class PoolSettings(Section):
     grace: Seconds
     wait: PositiveSeconds
 
+
+class AccountPoolSettings(AnyPool):
+    """A pool of accounts; its field ``x`` is LEASE_ACCOUNT_X."""
+
+    sources = ("accounts", "provider")
+
+    accounts: AccountList = None
+    provider: ProviderClass = None
+    handler: HandlerClass
+    holders: Amount
+    concurrency: Count
+    interval: Seconds
+    hours: Hours
+    quota: Amount
+    min_success: Share
+    slow: PositiveSeconds
+    cooldown: PositiveSeconds
+    active: PositiveSeconds
+    refill: TimeOfDay
+    wait: OrQuota
+    on_proxy_lost: OnProxyLost
+    timezone: Zone
+
+
+@dataclass(frozen=True)
+class Kind(Generic[P]):
+    """What the settings call a kind of pool.
+
+    :param things: what is in its pools, for people.
+    :param pool: the class of one.
+    :param top: field of a pool -> the setting that it is at the top level; *sections*: where these stand.
+    :param own: fields that a named pool does not inherit.
+    """
+
+    name: str
+    things: str
+    pool: type[P]
+    top: Mapping[str, str]
+    own: frozenset[str]
+    sections: tuple[type[Section], ...]
+
     @property
-    def source(self) -> str:
-        """The field that says where its proxies come from, "" where an operator fills it."""
-        return next((field for field in SOURCES if getattr(self, field) is not None), "")
+    def sources(self) -> str:
+        """The settings that make the pool `default`."""
+        return ", ".join(f"LEASE_{self.top[field].upper()}" for field in self.pool.sources)
 
-    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
-        for name, value in super().__repr_args__():
-            yield name, "***" if name in SOURCES and value is not None else value
-
-
-#: Field of a pool -> the setting that it is at the top level.
-TOP = {field: "proxies" if field == "proxies" else f"proxy_{field}" for field in PoolSettings.model_fields}
-del TOP["name"]
+    @property
+    def table(self) -> str:
+        """The setting that names more pools."""
+        return f"LEASE_{self.name.upper()}_POOLS"
 
 
-class Pools:
-    """See the module's docstring.
+def _top(pool: type[AnyPool], kind: str, things: str) -> dict[str, str]:
+    odd = {things: things, "timezone": "timezone"}
+    return {field: odd.get(field, f"{kind}_{field}") for field in pool.model_fields if field != "name"}
 
-    :ivar by_name: the pools; none where LEASE_PROXY_ENABLED is off or nothing is configured.
+
+PROXIES = Kind(
+    "proxy", "proxies", PoolSettings, _top(PoolSettings, "proxy", "proxies"),
+    frozenset({*PoolSettings.sources, "buy_limit"}), (ProxySettings,),
+)  # fmt: skip
+ACCOUNTS = Kind(
+    "account", "accounts", AccountPoolSettings, _top(AccountPoolSettings, "account", "accounts"),
+    frozenset(AccountPoolSettings.sources), (AccountSettings, RateSettings),
+)  # fmt: skip
+
+
+class Pools(Generic[P]):
+    """The pools of one kind.
+
+    :ivar by_name: the pools; none where they are switched off or nothing is configured.
     :ivar faults: what is wrong, one sentence each.
     """
 
-    def __init__(self, settings: Any) -> None:
-        self.by_name: dict[str, PoolSettings] = {}
+    def __init__(self, kind: Kind[P], settings: Any) -> None:
+        self.by_name: dict[str, P] = {}
         self.faults: list[str] = []
+        self._kind = kind
         self._settings = settings
         self._add_default()
-        self._add_named(settings.proxy_pools)
+        self._add_named(getattr(settings, f"{kind.name}_pools"))
         if not self.faults:
             self.faults += self._between()
-        if not settings.proxy_enabled:
+        if not getattr(settings, f"{kind.name}_enabled"):
             self.by_name = {}
 
     def __repr__(self) -> str:
-        return f"<Pools {', '.join(self.by_name) or 'none'}>"
+        return f"<Pools of {self._kind.things}: {', '.join(self.by_name) or 'none'}>"
 
     def _add_default(self) -> None:
-        values = {field: getattr(self._settings, name) for field, name in TOP.items()}
-        if any(values[field] is not None for field in SOURCES):
-            self._check_source("LEASE_PROXIES, LEASE_PROXY_PROVIDER, LEASE_PROXY_API", values)
+        values = {field: getattr(self._settings, name) for field, name in self._kind.top.items()}
+        if any(values[field] is not None for field in self._kind.pool.sources):
+            self._check_source(self._kind.sources, values)
             # Checked already, as settings of their own.
-            self.by_name[DEFAULT_POOL] = PoolSettings.model_construct(name=DEFAULT_POOL, **values)
+            pool: Any = self._kind.pool.model_construct(name=DEFAULT_POOL, **values)
+            self.by_name[DEFAULT_POOL] = pool
 
     def _add_named(self, table: Any) -> None:
         if table is None:
@@ -106,50 +189,61 @@ class Pools:
             if not isinstance(name, str) or not name or set(_NAME_IS_WRONG) & set(name):
                 self._fault(f"{name!r} is no name for a pool: give it one without spaces, colons, slashes, braces")
             elif name in self.by_name:
-                self._fault(f"{name!r}: LEASE_PROXIES, LEASE_PROXY_PROVIDER or LEASE_PROXY_API make that pool already")
+                makers = " or ".join(self._kind.sources.rsplit(", ", 1))
+                self._fault(f"{name!r}: {makers} make that pool already")
             else:
                 self._add(name, given)
 
     def _add(self, name: str, given: Mapping[str, Any]) -> None:
-        unknown = [key for key in given if key not in TOP]
-        for key in unknown:
-            self._fault(f"pool {name!r}: {key!r} is no setting of a pool{did_you_mean(str(key), TOP)}")
-        inherited = {field: getattr(self._settings, top) for field, top in TOP.items() if field not in _OWN}
-        values = {**inherited, **{key: value for key, value in given.items() if key in TOP and value is not None}}
+        top = self._kind.top
+        for key in given:
+            if key not in top:
+                self._fault(f"pool {name!r}: {key!r} is no setting of a pool{did_you_mean(str(key), top)}")
+        inherited = {
+            field: getattr(self._settings, setting) for field, setting in top.items() if field not in self._kind.own
+        }
+        values = {**inherited, **{key: value for key, value in given.items() if key in top and value is not None}}
         try:
-            pool = PoolSettings(name=name, **values)
+            self.by_name[name] = self._kind.pool.model_validate({"name": name, **values})
         except ValidationError as error:
             for field, detail in details_of(error):
-                allowed = allowed_of(ProxySettings, TOP[field])
+                allowed = self._allowed(top[field])
                 reason = f"{detail}; allowed: {allowed}" if detail else f"is not allowed; allowed: {allowed}"
-                self._fault(f"pool {name!r}: {field} = {shown(TOP[field], values[field])} {reason}")
+                self._fault(f"pool {name!r}: {field} = {shown(top[field], values[field])} {reason}")
             return
-        self._check_source(f"LEASE_PROXY_POOLS: pool {name!r}", values)
-        self.by_name[name] = pool
+        self._check_source(f"{self._kind.table}: pool {name!r}", values)
+
+    def _allowed(self, setting: str) -> str:
+        return next(allowed_of(section, setting) for section in self._kind.sections if setting in section.model_fields)
 
     def _check_source(self, where: str, values: Mapping[str, Any]) -> None:
-        given = [field for field in SOURCES if values.get(field) is not None]
+        given = [field for field in self._kind.pool.sources if values.get(field) is not None]
         if len(given) > 1:
             self.faults.append(f"{where}: a pool has one source, and {' and '.join(given)} are given; make a pool each")
 
     def _between(self) -> Iterator[str]:
         """What of the other settings names no pool, or has none to act on."""
-        settings, names = self._settings, self.by_name
+        kind, names = self._kind, self.by_name
         if not names:
-            for name in (*ProxySettings.model_fields, *VerdictSettings.model_fields):
-                if name in settings.model_fields_set and name not in ("proxy_enabled", "proxy_pools"):
-                    yield (
-                        f"LEASE_{name.upper()}: there are no proxies that it could speak of; set LEASE_PROXIES, "
-                        "LEASE_PROXY_PROVIDER, LEASE_PROXY_API or LEASE_PROXY_POOLS, or take it out"
-                    )
+            yield from idle(
+                self._settings, kind.sections[0].model_fields, f"there are no {kind.things}",
+                f"{kind.sources} or {kind.table}", but=(f"{kind.name}_enabled", f"{kind.name}_pools"),
+            )  # fmt: skip
             return
-        routes: Routes = settings.proxy_pool
+        routes: Routes = getattr(self._settings, f"{kind.name}_pool")
         for name in sorted(routes.names - names.keys()):
             near = did_you_mean(name, names) or f"; there is {', '.join(names)}"
-            yield f"LEASE_PROXY_POOL names the pool {name!r}, which does not exist{near}"
+            yield f"LEASE_{kind.name.upper()}_POOL names the pool {name!r}, which does not exist{near}"
 
     def _fault(self, text: str) -> None:
-        self.faults.append(f"LEASE_PROXY_POOLS: {text}")
+        self.faults.append(f"{self._kind.table}: {text}")
+
+
+def idle(settings: Any, fields: Iterable[str], why: str, makers: str, but: tuple[str, ...] = ()) -> Iterator[str]:
+    """Tell of each of *fields* that is set, *but* some, that it has nothing to act on."""
+    for name in fields:
+        if name in settings.model_fields_set and name not in but:
+            yield f"LEASE_{name.upper()}: {why} that it could speak of; set {makers}, or take it out"
 
 
 def details_of(error: ValidationError) -> Iterator[tuple[str, str]]:

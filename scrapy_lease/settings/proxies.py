@@ -126,9 +126,9 @@ class ProxySettings(Section):
     )
     proxy_sticky: Sticky = setting(
         None,
-        '`"domain"`: one proxy for all requests to a host. `meta["lease_sticky"]`, any text, wins: same text, same '
-        "proxy.",
-        allowed='"domain"',
+        '`"domain"`: one proxy for all requests to a host. `"account"`: one for all of a leased account, which is so '
+        'in any case. `meta["lease_sticky"]`, any text, wins: same text, same proxy.',
+        allowed='"domain" or "account"',
         shown_default="–",
     )
     proxy_sticky_ttl: PositiveSeconds = setting(
@@ -154,15 +154,17 @@ class VerdictSettings(Section):
 
     verdicts: VerdictTable = setting(
         dict,
-        "What a status says of an answer that came through a leased proxy, laid over the defaults; `None` takes one "
-        "out. A status that the spider asks for (`handle_httpstatus_list`) is `ok`.",
+        "What a status says of an answer that came through a leased proxy or to a leased account, laid over the "
+        "defaults; `None` takes one out. 403 is a `ban` by default only where a proxy is used. A status that the "
+        "spider asks for (`handle_httpstatus_list`) is `ok`.",
         allowed=f"a dict of statuses to {_WORDS} or None",
         shown_default=f"`{dict(VERDICTS)}`",
     )
     policy: PolicyClass = setting(
         None,
         "A class with `judge(request, response, exception) -> verdict or None`, asked first for whatever comes through "
-        "a leased proxy: for a page with status 200 that is a ban. `None` leaves it to the statuses.",
+        "a leased proxy or to a leased account: for a page with status 200 that is a ban, or a login form. `None` "
+        "leaves it to the statuses.",
         allowed="a class, or its dotted path",
         shown_default="–",
     )

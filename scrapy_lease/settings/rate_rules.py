@@ -24,7 +24,7 @@ from scrapy_lease.settings.sources import did_you_mean
 from scrapy_lease.settings.values import function_at, redacted_url
 
 #: Dimensions that need no function; those whose limits may be a mapping of rules.
-PLAIN, RULED = ("ip", "ua", "api", "domain"), ("api", "domain")
+PLAIN, RULED = ("ip", "ua", "api", "domain", "account"), ("api", "domain")
 _UNITS = {
     "ms": 1, "s": 1000, "sec": 1000, "second": 1000, "min": 60_000, "minute": 60_000, "h": 3_600_000,
     "hour": 3_600_000, "d": DAY, "day": DAY,
@@ -138,8 +138,6 @@ def _texts(limits: Iterable[Limit]) -> list[str]:
 
 
 def _dimension(name: Any, given: Any) -> Dimension:
-    if name == "account":
-        raise ValueError("'account': accounts are not available in this version, so it can match nothing")
     function = None
     if name not in PLAIN:
         function = _function(name)

@@ -43,6 +43,9 @@ RateLimits = Annotated[
 """LEASE_RATE_LIMITS; read, it is a tuple of `scrapy_lease.settings.rate_rules.Dimension`."""
 
 
+Zone = Annotated[str, AfterValidator(_checked_zone)]
+
+
 class RateSettings(Section):
     """Rates"""
 
@@ -94,6 +97,8 @@ class RateSettings(Section):
         allowed="an address",
         shown_default="this host's address",
     )
-    timezone: Annotated[str, AfterValidator(_checked_zone)] = setting(
-        "UTC", "Whose days the limits for a day follow.", allowed="a name like Europe/Berlin"
+    timezone: Zone = setting(
+        "UTC",
+        "Whose days the limits for a day follow, and the quotas, hours and daily refill of accounts.",
+        allowed="a name like Europe/Berlin",
     )

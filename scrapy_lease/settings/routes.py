@@ -77,7 +77,7 @@ def checked_routes(value: Any) -> Routes:
     urls: list[tuple[str | re.Pattern[str], Way]] = []
     for key, target in value.items():
         if key not in (MEDIA, REST):
-            pattern = _pattern(key)
+            pattern = checked_pattern(key)
             _refuse_hidden(key, pattern, urls)
             urls.append((pattern, _way_for(key, target)))
     media = _way_for(MEDIA, value[MEDIA]) if MEDIA in value else ()
@@ -102,7 +102,11 @@ def _way_for(key: str, target: Any) -> Way:
         raise ValueError(f"{key!r}: {error}") from None
 
 
-def _pattern(key: Any) -> str | re.Pattern[str]:
+def checked_pattern(key: Any, others: str = f'"{MEDIA}" or "{REST}"') -> str | re.Pattern[str]:
+    """Return the pattern of a route; raise ValueError for what can take no URL.
+
+    :param others: what else it might have been, for the error.
+    """
     if not isinstance(key, str):
         raise ValueError(f"{key!r} is no route")
     if key.startswith(EXPRESSION):
@@ -113,7 +117,7 @@ def _pattern(key: Any) -> str | re.Pattern[str]:
     if not is_prefix(key):
         raise ValueError(
             f"{key!r} can match nothing: a route is the begin of a URL (https://host/…), re: and a regular "
-            f'expression, "{MEDIA}" or "{REST}"'
+            f"expression, {others}"
         )
     # As Scrapy writes the URL of a request.
     return safe_url_string(key)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 import string
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -21,7 +20,6 @@ ALONE = (
     "no LEASE_REDIS_URL and no REDIS_URL is set: an embedded server is used, and this host crawls alone. "
     "Set LEASE_REDIS_URL to the same redis:// URL on each host, or to embedded:// if this is meant."
 )
-_LATER = re.compile(r"LEASE_(ACCOUNTS$|ACCOUNT_)")
 
 
 class Given(NamedTuple):
@@ -89,8 +87,6 @@ def _take(found: Found, name: str, given: Given, fields: Collection[str]) -> Non
     if field in fields and name.isupper():
         if given.value is not None:
             found.given[field] = given
-    elif _LATER.match(name):
-        found.faults.append(_unavailable(name))
     else:
         near = did_you_mean(name, [PREFIX + known.upper() for known in fields])
         found.faults.append(f"{name} = {shown(name, given.value)} is no setting of scrapy-lease{near}")
@@ -101,17 +97,11 @@ def _take_attribute(found: Found, attribute: str, value: Any, fields: Collection
     if field in fields:
         if value is not None:
             found.given[field] = Given(value, f"spider attribute {attribute}")
-    elif _LATER.match(attribute.upper()):
-        found.faults.append(_unavailable(f"spider attribute {attribute}"))
     else:
         near = did_you_mean(attribute, [f"lease_{known}" for known in fields])
         notice = f"spider attribute {attribute} is no setting of scrapy-lease and is ignored{near}"
         if notice not in found.notices:
             found.notices.append(notice)
-
-
-def _unavailable(name: str) -> str:
-    return f"{name} is not available in this version of scrapy-lease: nothing would act on it, so take it out"
 
 
 def _class_attributes(spider_class: type[Spider], spider: Spider | None) -> Iterator[tuple[str, Any]]:

@@ -14,10 +14,11 @@ from scrapy.utils.misc import load_object
 _LATER_SCHEMES = ("redis+sentinel", "redis+cluster")
 _URL_OPTIONS = frozenset({"db", "username", "password", "protocol", "client_name"})
 _SECRET_NAME = re.compile(r"pass|secret|token|credential|cookie|auth|account|prox", re.IGNORECASE)
-#: What is set for proxies, and holds no URL of one.
+#: What is set for proxies and accounts, and holds no URL or password of one.
 _PLAIN_NAME = re.compile(
-    r"(LEASE_)?PROXY_(ENABLED|POOL|SESSIONS|LIFETIME|CONCURRENCY|REUSE|KEEP|BATCH|MIN_FREE|BUY_LIMIT|CHECK|CHECK_TIMEOUT|"
-    r"MARGIN|BACKOFF|RETRIES|STICKY|STICKY_TTL|GRACE|WAIT)",
+    r"(LEASE_)?(PROXY_(ENABLED|POOL|SESSIONS|LIFETIME|CONCURRENCY|REUSE|KEEP|BATCH|MIN_FREE|BUY_LIMIT|CHECK|CHECK_TIMEOUT|"
+    r"MARGIN|BACKOFF|RETRIES|STICKY|STICKY_TTL|GRACE|WAIT)|ACCOUNT_(ENABLED|POOL|HANDLER|HOLDERS|CONCURRENCY|INTERVAL|HOURS|"
+    r"QUOTA|MIN_SUCCESS|SLOW|COOLDOWN|ACTIVE|REFILL|WAIT|ON_PROXY_LOST))",
     re.IGNORECASE,
 )
 #: What may name a file; a value of these that can only be a path has no secret in it.

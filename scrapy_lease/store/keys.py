@@ -58,6 +58,11 @@ class Namespace:
         return f"{self.prefix}:jobs"
 
     @property
+    def seal(self) -> str:
+        """STRING, sealed with the key of the accounts: who cannot open it has another key."""
+        return f"{self.prefix}:accounts:seal"
+
+    @property
     def rate_limits(self) -> str:
         """HASH: rule and length of a window -> the limit that an operator set in the place of the configured one."""
         return f"{self.prefix}:rates:limits"

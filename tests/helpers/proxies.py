@@ -103,6 +103,10 @@ class Site:
         """The paths of the pages that were served, sorted."""
         return sorted(hit.path for hit in self.hits)
 
+    def reply(self, hit: Hit, message: Message) -> bytes:
+        """Return the answer to a request."""
+        return self._answer(hit.peer, hit.path)
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         peer = writer.get_extra_info("peername")[0]
         try:
@@ -113,7 +117,7 @@ class Site:
                 self.hits.append(hit)
                 try:
                     await asyncio.sleep(self._latency_of(message.target))
-                    writer.write(self._answer(peer, message.target))
+                    writer.write(self.reply(hit, message))
                     await writer.drain()
                 finally:
                     hit.ended = time.monotonic()
@@ -292,10 +296,13 @@ class Web:
 
     :param latency: seconds before each answer of the site.
     :param context: makes it an https site.
+    :param site: makes the site.
     """
 
-    def __init__(self, *, latency: float = 0.0, context: ssl.SSLContext | None = None) -> None:
-        self.site = Site(latency, context)
+    def __init__(
+        self, *, latency: float = 0.0, context: ssl.SSLContext | None = None, site: Callable[..., Site] = Site
+    ) -> None:
+        self.site = site(latency, context)
         self.proxies: list[ForwardProxy] = []
         self._doors: list[Door] = []
         self._exits = itertools.count(1)

@@ -13,10 +13,10 @@ from scrapy_lease.addon import PROXIES
 from scrapy_lease.exceptions import SettingsError
 from scrapy_lease.leases.pool.shelf import Use
 from scrapy_lease.meta import RequestRefused
+from scrapy_lease.pools.routing import ProxyRouter, site_of
 from scrapy_lease.providers.base import Proxy
 from scrapy_lease.providers.source import resource_of
 from scrapy_lease.proxies.checks import check_scrapy
-from scrapy_lease.proxies.routing import Router, site_of
 from scrapy_lease.proxies.trips import Trip, clean, url_of
 from scrapy_lease.settings import LeaseSettings
 from scrapy_lease.stats import POOL_STATS, STATS
@@ -30,9 +30,9 @@ def settings_of(**values: Any) -> LeaseSettings:
     return LeaseSettings.from_mapping({"LEASE_REDIS_URL": "redis://h", "LEASE_PROXY_POOLS": pools, **values})
 
 
-def router(**values: Any) -> Router:
+def router(**values: Any) -> ProxyRouter:
     settings = settings_of(**values)
-    return Router(settings.proxy_pool, settings.pools)
+    return ProxyRouter(settings.proxy_pool, settings.pools)
 
 
 def test_meta_wins_over_the_routes() -> None:
@@ -181,5 +181,5 @@ def test_socks_needs_the_handler_that_speaks_it() -> None:
 
 def test_every_stat_of_a_pool_has_a_name_of_its_own() -> None:
     """Stats of pools carry the pool behind their name and are none of the fixed ones."""
-    assert set(POOL_STATS) == {"proxy", "rate"}
+    assert set(POOL_STATS) == {"proxy", "account", "rate"}
     assert not {f"{kind}/{name}" for kind, names in POOL_STATS.items() for name in names} & STATS.keys()

@@ -9,8 +9,7 @@ from scrapy import Request
 
 from scrapy_lease.exceptions import SettingsError
 from scrapy_lease.settings import LeaseSettings
-from scrapy_lease.settings.pools import SOURCES, TOP, PoolSettings
-from scrapy_lease.settings.proxies import ProxySettings
+from scrapy_lease.settings.pools import ACCOUNTS, PROXIES, Kind
 from scrapy_lease.settings.proxy_values import VERDICTS, Word
 
 HERE = "tests.unit.test_proxy_settings"
@@ -53,12 +52,14 @@ def test_the_top_level_is_the_pool_default() -> None:
     assert settings_of(**ONE, LEASE_PROXY_CONCURRENCY="3").pools["default"].concurrency == 3
 
 
-def test_a_field_of_a_pool_has_the_type_of_its_setting() -> None:
+@pytest.mark.parametrize("kind", [PROXIES, ACCOUNTS], ids=lambda kind: kind.name)
+def test_a_field_of_a_pool_has_the_type_of_its_setting(kind: Kind[Any]) -> None:
     """What may stand at the top level may stand in a pool, and nothing else."""
-    for field, top in TOP.items():
-        ours, theirs = PoolSettings.model_fields[field], ProxySettings.model_fields[top]
+    for field, top in kind.top.items():
+        ours = kind.pool.model_fields[field]
+        theirs = next(section.model_fields[top] for section in kind.sections if top in section.model_fields)
         assert (ours.annotation, repr(ours.metadata)) == (theirs.annotation, repr(theirs.metadata)), field
-    assert set(SOURCES) < TOP.keys()
+    assert set(kind.pool.sources) < kind.top.keys()
 
 
 def test_named_pools() -> None:

@@ -117,7 +117,7 @@ def test_a_function_gives_the_key() -> None:
         ({"api": {"example.com:70000": "5/s"}}, "'example.com:70000' can match nothing"),
         ({"api": {"example.com:0": "5/s"}}, "can match nothing"),
         ({"api": {}}, "can match nothing"),
-        ({"account": "5/s"}, "can match nothing"),
+        ({"account": "5/s"}, "can match nothing without accounts"),
         ({"api": {"https://a.b/": "5/s", "https://a.b/c": "1/s"}}, "takes all of it"),
         ({"domain": {"b.c": "5/s", "a.b.c": "1/s"}}, "takes all of it"),
         ({"domain": {"b.c": "5/s", "https://a.b.c/x": "1/s"}}, "takes all of it"),

@@ -207,21 +207,6 @@ def test_settings_error_is_both_kinds() -> None:
     assert issubclass(SettingsError, ValueError)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "LEASE_ACCOUNTS",
-        "LEASE_ACCOUNT_QUOTA",
-    ],
-)
-def test_what_this_version_lacks_is_refused(name: str) -> None:
-    """Nothing configured is silently off: neither as a setting nor as a spider attribute."""
-    assert f"{name} is not available in this version" in error_of({name: ["http://u:secret@h"]})
-    with pytest.raises(SettingsError, match=f"{name.lower()} is not available") as caught:
-        LeaseSettings.from_crawler(crawler_of(arguments={name.lower(): "http://u:secret@h"}))
-    assert "secret" not in str(caught.value)
-
-
 def test_an_unknown_attribute_is_one_notice() -> None:
     """A misspelt attribute is told once with the nearest name; methods and private names are the spider's."""
     spider_class = type("Made", (Shop,), {"lease_tll": 3, "lease_helper": lambda self: 1, "_lease_x": 1})

@@ -9,9 +9,9 @@ import pytest
 from scrapy import Request
 from scrapy.utils.test import get_crawler
 
-from scrapy_lease.proxies.routing import Router
+from scrapy_lease.pools.routing import ProxyRouter
+from scrapy_lease.pools.waiting_room import WaitingRoom, name_in
 from scrapy_lease.proxies.trips import Trip
-from scrapy_lease.proxies.waiting_room import WaitingRoom, name_in
 from scrapy_lease.settings import LeaseSettings
 from scrapy_lease.stats import Stats
 
@@ -51,7 +51,7 @@ class Setup:
     def __init__(self, **places: int) -> None:
         self.keeper: Any = Keeper(**places)
         self.trips: WeakKeyDictionary[Request, Trip] = WeakKeyDictionary()
-        self.room = WaitingRoom(Router(SETTINGS.proxy_pool, SETTINGS.pools), self.trips, self.keeper)
+        self.room = WaitingRoom(ProxyRouter(SETTINGS.proxy_pool, SETTINGS.pools), self.trips, self.keeper)
 
 
 def pages(number: int, **options: Any) -> list[Request]:

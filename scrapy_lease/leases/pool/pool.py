@@ -83,6 +83,10 @@ class Pool:
         """
         self._turns.before_report, self._stock.on_gone = register, ask
 
+    def parting_with(self, on_parting: Callable[[Lease], None]) -> None:
+        """Name who is told that a lease is about to end here, in time to keep its jar."""
+        self._stock.on_parting = on_parting
+
     def keep_jar(self, lease: Lease, jar: bytes) -> None:
         """Keep what belongs to an account that is leased here: its next holder finds it as ``lease.jar``."""
         lease.jar = jar

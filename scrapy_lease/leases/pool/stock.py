@@ -66,6 +66,8 @@ class Stock(Bench):
         self.is_awaited = False
         #: Called when a resource has left the pool for good by a word of this process.
         self.on_gone: Callable[[], None] = lambda: None
+        #: Called with a lease that is about to end here, before the store is told.
+        self.on_parting: Callable[[Lease], None] = lambda lease: None
         #: Tells of a site whether a request that waits outside was not refused there yet.
         self.untried: Callable[[str], bool] = lambda site: False
         self._options, self._session, self._line = options, session, line
@@ -116,6 +118,7 @@ class Stock(Bench):
     def leave(self, lease: Lease) -> None:
         """The lease has ended: say so, by its farewell."""
         assert lease.farewell is not None
+        self.on_parting(lease)
         if self.desk is not None:
             self.desk.takes_leave(lease)
         verb, args = lease.farewell
@@ -255,6 +258,7 @@ class Stock(Bench):
         """The lease is over: the store says so."""
         if lease.is_held:
             self.count("lost")
+            self.on_parting(lease)
             self.shelf.remove(lease)
 
     def reported(self) -> None:

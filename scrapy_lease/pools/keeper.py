@@ -1,4 +1,4 @@
-"""The pools of one crawl: built, started, filled, waited for, and left."""
+"""The pools of one crawl, of one kind of resource: started, filled, waited for, and left."""
 
 from __future__ import annotations
 
@@ -6,22 +6,21 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from scrapy.crawler import Crawler
 
-from scrapy_lease.exceptions import SettingsError
 from scrapy_lease.leases.pool.options import PoolOptions
 from scrapy_lease.leases.pool.pool import Pool
 from scrapy_lease.leases.pool.refill import Refiller, RefillOptions
 from scrapy_lease.leases.pool.shelf import Use
 from scrapy_lease.leases.session import Beat
-from scrapy_lease.providers.checking import Check
-from scrapy_lease.providers.supplies import Supply, provider_of, supply_of
-from scrapy_lease.proxies.failures import Failures
+from scrapy_lease.pools.failures import Failures
+from scrapy_lease.pools.goods import Goods
 from scrapy_lease.runtime import Runtime
-from scrapy_lease.settings.pools import PoolSettings
 from scrapy_lease.store.pool_scripts import PoolScripts, Resource
 
 logger = logging.getLogger(__name__)
@@ -32,25 +31,43 @@ LOOK = 0.1
 SELDOM = 10
 #: Seconds after which it is told again that a pool has nothing usable.
 TELL_AGAIN = 300.0
-#: How many times LEASE_PROXY_WAIT a pool may have nothing usable, while it is wanted, before the crawl closes.
+#: How many times LEASE_…_WAIT a pool may have nothing usable, while it is wanted, before the crawl closes.
 PATIENCE = 5
 #: Seconds, at least, after which what nobody asks for is not wanted any more: what went back may come again.
 PASSING = 10.0
 
 
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How one pool is made.
+
+    :param refill: how it is filled; None: an operator fills it.
+    :param stock: what is always in it; *source*: where more comes from, a
+        :class:`~scrapy_lease.leases.pool.supply.Source`.
+    """
+
+    options: PoolOptions
+    store: PoolScripts
+    refill: RefillOptions | None
+    stock: tuple[Resource, ...] = ()
+    source: Any = None
+
+
 class Keeper:
     """See the module's docstring. A part of the runtime, which starts and stops it.
 
-    :param demand: returns, for each site, how many requests that are held ready want a proxy of a pool.
+    :param plans: how the pools are made, by name.
+    :param demand: returns, for each site, how many requests that are held ready want a resource of a pool.
     :param on_look: called every :data:`LOOK` seconds.
     :param is_under_way: is a request that is no probe under way through a pool for longer than so many seconds?
     :ivar on_room: called when one of those that are held ready may have got room; set by the scheduler.
     """
 
     def __init__(
-        self, crawler: Crawler, runtime: Runtime, demand: Callable[[str], Counter[str]], on_look: Callable[[], None],
-        is_under_way: Callable[[str, float], bool],
+        self, goods: Goods, crawler: Crawler, runtime: Runtime, plans: Mapping[str, Plan], *,
+        demand: Callable[[str], Counter[str]], on_look: Callable[[], None], is_under_way: Callable[[str, float], bool],
     ) -> None:  # fmt: skip
+        self._goods = goods
         self._crawler = crawler
         self._runtime = runtime
         self._demand = demand
@@ -60,8 +77,8 @@ class Keeper:
         self.pools: dict[str, Pool] = {}
         self.failures = Failures()
         self._refillers: list[Refiller[Resource]] = []
-        for name, settings in runtime.settings.pools.items():
-            self._build(name, settings)
+        for name, plan in plans.items():
+            self._build(name, plan)
         #: Pools that somebody waits for, or could not start for want of, since the last look.
         self._wanted: set[str] = set()
         self._waiting: Counter[str] = Counter()
@@ -80,9 +97,9 @@ class Keeper:
     # what the way of a request asks
 
     def has_room(self, name: str, site: str, key: str, coming: int, coming_of_key: int) -> bool:
-        """Is there a proxy of a pool for one more request to *site*, besides *coming* that are about to take theirs?
+        """Is there one of a pool for one more request to *site*, besides *coming* that are about to take theirs?
 
-        :param key: keeps requests on one proxy; *coming_of_key* of those that are about to come have the same one.
+        :param key: keeps requests on one resource; *coming_of_key* of those that are about to come have the same one.
         """
         if self.pools[name].may_come(site, key, coming, coming_of_key):
             return True
@@ -91,31 +108,31 @@ class Keeper:
         return False
 
     def lacks(self, name: str, site: str, key: str) -> bool:
-        """Does a request to *site* that is held ready want a proxy more than this node has?"""
+        """Does a request to *site* that is held ready want one more than this node has?"""
         return self.pools[name].lacks(site, key)
 
     def serves(self, name: str) -> None:
-        """A request got a proxy of this pool."""
+        """A request got one of this pool."""
         if self._dry_since:
             self._dry_since.pop(name, None)
 
     def is_dry(self, name: str) -> bool:
-        """Has no request got a proxy of this pool for LEASE_PROXY_WAIT, although one that is held ready wants one?"""
+        """Has no request got one of this pool for LEASE_…_WAIT, although one that is held ready wants one?"""
         since = self._dry_since.get(name)
         return since is not None and time.monotonic() - since > self.pools[name].options.wait
 
     def count(self, name: str, what: str) -> None:
         """Count a stat of a pool."""
-        self._runtime.stats.count(f"proxy/{what}/{name}")
+        self._runtime.stats.count(f"{self._goods.kind}/{what}/{name}")
 
-    async def wait(self, name: str, site: str, key: str, avoid: frozenset[str]) -> Use:
-        """Wait for a proxy of a pool.
+    async def wait(self, name: str, site: str, **how: Any) -> Use:
+        """Wait for one of a pool; *how* as :meth:`Pool.take` has it.
 
         :raises NoResource: in vain.
         """
         self._waiting[name] += 1
         try:
-            return await self.pools[name].take(site, sticky=key, avoid=avoid)
+            return await self.pools[name].take(site, **how)
         finally:
             self._waiting[name] -= 1
             self._wanted.add(name)
@@ -147,43 +164,24 @@ class Keeper:
 
     # inside
 
-    def _build(self, name: str, settings: PoolSettings) -> None:
-        runtime = self._runtime
-        keys = runtime.scope.namespace.pool("proxy", name)
-        store = PoolScripts(runtime.scripts.channel, keys)
-        supply = self._supply(name, settings)
-        count = runtime.stats.of_pool("proxy", name)
-        options = PoolOptions(
-            name, concurrency=settings.concurrency, reuse=settings.reuse, keep=settings.keep, margin=settings.margin,
-            backoff=settings.backoff, grace=settings.grace, wait=settings.wait, sticky_ttl=settings.sticky_ttl,
-            is_minted=supply.is_minted,
-        )  # fmt: skip
+    def _build(self, name: str, plan: Plan) -> None:
+        session = self._runtime.session
+        count = self._runtime.stats.of_pool(self._goods.kind, name)
         pool = self.pools[name] = Pool(
-            options,
-            store,
-            runtime.session,
+            plan.options,
+            plan.store,
+            session,
             count=count,
             demand=partial(self._demand, name),
             on_room=lambda: self.on_room(),
         )
-        if supply.stock or supply.source is not None:
+        if plan.refill is not None:
             refiller = Refiller(
-                RefillOptions(name, settings.batch, settings.min_free, supply.limits), store, runtime.session,
-                stock=supply.stock, source=supply.source, standing=lambda: pool.standing, count=count,
+                plan.refill, plan.store, session,
+                stock=plan.stock, source=plan.source, standing=lambda: pool.standing, count=count,
             )  # fmt: skip
             pool.filled_by(refiller.again, refiller.poke)
             self._refillers.append(refiller)
-
-    def _supply(self, name: str, settings: PoolSettings) -> Supply:
-        try:
-            return supply_of(
-                pool=name, namespace=self._runtime.scope.namespace.name, listed=settings.proxies, api=settings.api,
-                provider=None if settings.provider is None else provider_of(settings.provider, self._crawler),
-                limits=settings.buy_limit or (), sessions=settings.sessions, lifetime=settings.lifetime,
-                check=None if settings.check is None else Check(settings.check, settings.check_timeout),
-            )  # fmt: skip
-        except ValueError as error:
-            raise SettingsError(f"pool {name!r}: {error}") from None
 
     async def _look(self) -> None:
         looks = 0
@@ -201,7 +199,7 @@ class Keeper:
 
     def _check(self) -> None:
         """Close the crawl when a wanted pool has had nothing usable for long; say before that it has nothing."""
-        now = time.monotonic()
+        now, goods = time.monotonic(), self._goods
         for name in self._needed(now):
             pool = self.pools[name]
             wait = pool.options.wait
@@ -210,13 +208,13 @@ class Keeper:
             if is_worth_telling and now - self._told.get(name, float("-inf")) > TELL_AGAIN:
                 self._told[name] = now
                 logger.warning(
-                    "Pool %s has no usable proxy%s: requests wait, and after %g s (%d × LEASE_PROXY_WAIT) the crawl "
-                    "closes", name, self.failures.told(name), limit, PATIENCE,
+                    "Pool %s has no usable %s%s: requests wait, and after %g s (%d × %s) the crawl closes",
+                    name, goods.kind, self.failures.told(name), limit, PATIENCE, goods.wait,
                 )  # fmt: skip
             if useless_for > limit and self._may_close(name, useless_for):
                 logger.error(
-                    "Pool %s has had no usable proxy for %.0f s%s: closing; scrapy-lease proxies list tells what rests",
-                    name, useless_for, self.failures.told(name),
+                    "Pool %s has had no usable %s for %.0f s%s: closing; scrapy-lease %s list tells what rests",
+                    name, goods.kind, useless_for, self.failures.told(name), goods.things,
                 )  # fmt: skip
                 self._closing = asyncio.ensure_future(self._close())
 
@@ -238,4 +236,4 @@ class Keeper:
         return self._closing is None and not is_down and not self._is_under_way(name, useless_for)
 
     async def _close(self) -> None:
-        await self._crawler.engine.close_spider_async(reason="lease_no_proxies")
+        await self._crawler.engine.close_spider_async(reason=self._goods.reason)

@@ -1,9 +1,9 @@
 """Requests that the scheduler holds ready: which may start, and what they want of the pools.
 
-A request that would wait in the downloader for its proxy takes a place there that others could use. So the scheduler
-asks first, and hands out only what finds a proxy. It tells what it hands out, too: of those that follow at once none
-takes what an earlier one is coming for. Of requests that are kept on one proxy by a key, as many may start as that
-proxy takes; together they want one.
+A request that would wait in the downloader for its proxy or account takes a place there that others could use. So the
+scheduler asks first, and hands out only what finds one. It tells what it hands out, too: of those that follow at once
+none takes what an earlier one is coming for. Of requests that are kept on one resource by a key, as many may start as
+that takes; together they want one.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from weakref import WeakSet
 from scrapy import Request
 
 from scrapy_lease.meta import RequestRefused
-from scrapy_lease.proxies.keeper import Keeper
-from scrapy_lease.proxies.routing import Router, site_of
-from scrapy_lease.proxies.trips import Trip
+from scrapy_lease.pools.keeper import Keeper
+from scrapy_lease.pools.routing import Router, site_of
+from scrapy_lease.pools.trip import Trip
 
 
 def name_in(way: tuple[str, ...], trip: Trip | None) -> str:
@@ -40,8 +40,8 @@ class WaitingRoom:
         self._trips = trips
         self._keeper = keeper
         self._held_up: WeakSet[Request] = WeakSet()
-        #: Requests that were handed out and have not come for their proxy yet -> pool and key; how many for each pool,
-        #: and for each key there.
+        #: Requests that were handed out and have not come for their resource yet -> pool and key; how many for each
+        #: pool, and for each key there.
         self._expected: dict[Request, tuple[str, str]] = {}
         self._coming: Counter[str] = Counter()
         self._coming_of_key: Counter[tuple[str, str]] = Counter()
@@ -50,7 +50,7 @@ class WaitingRoom:
         return f"<WaitingRoom: {len(self._expected)} handed out>"
 
     def may_start(self, request: Request) -> bool:
-        """Would a request that is held ready get a proxy at once? True too for one that goes directly."""
+        """Would a request that is held ready get its resource at once? True too for one that goes without."""
         need = self._need_of(request)
         if need is None:
             return True
@@ -75,7 +75,7 @@ class WaitingRoom:
             self._keeper.count(name, "waited")
 
     def left(self, request: Request) -> None:
-        """A request that was handed out comes for its proxy, or its way through the downloader has ended before."""
+        """A request that was handed out comes for its resource, or its way through the downloader has ended before."""
         expected = self._expected.pop(request, None)
         if expected is None:
             return
@@ -86,7 +86,7 @@ class WaitingRoom:
                 del self._coming_of_key[expected]
 
     def is_hopeless(self, request: Request) -> bool:
-        """Did a request held ready wait for LEASE_PROXY_WAIT while nobody got a proxy of its pool? Told once."""
+        """Did a request held ready wait for LEASE_…_WAIT while nobody got one of its pool? Told once."""
         need = self._need_of(request)
         if need is None or request not in self._held_up or not self._keeper.is_dry(need[0]):
             return False
@@ -95,12 +95,12 @@ class WaitingRoom:
         return True
 
     def need_of(self, request: Request) -> tuple[str, str, int] | None:
-        """Return pool and site of a request, and how many are about to take a proxy; None: it goes directly."""
+        """Return pool and site of a request, and how many are about to take one; None: it goes without."""
         need = self._need_of(request)
         return None if need is None else (*need[:2], self._coming[need[0]])
 
     def demand(self, pool: str) -> Counter[str]:
-        """For each site, how many proxies of *pool* the requests held ready want; those of one key want one."""
+        """For each site, how many of *pool* the requests held ready want; those of one key want one."""
         wanted: Counter[str] = Counter()
         keys: set[str] = set()
         for need in map(self._need_of, self.ready()):
@@ -115,7 +115,7 @@ class WaitingRoom:
         return wanted
 
     def has_untried(self, pool: str, site: str) -> bool:
-        """Is a request to *site* held ready that wants a proxy of *pool* and was not refused through one yet?"""
+        """Is a request to *site* held ready that wants one of *pool* and was not refused yet?"""
         for request in self.held():
             need = self._need_of(request)
             if need is not None and need[:2] == (pool, site) and not self._was_refused(request):
@@ -124,10 +124,10 @@ class WaitingRoom:
 
     def _was_refused(self, request: Request) -> bool:
         trip = self._trips.get(request)
-        return trip is not None and bool(trip.refusals.ids)
+        return trip is not None and trip.was_refused
 
     def _need_of(self, request: Request) -> tuple[str, str, str] | None:
-        """Return pool, site and key ("": none) of a request; None: it goes directly, or will be refused."""
+        """Return pool, site and key ("": none) of a request; None: it goes without, or will be refused."""
         try:
             way = self._router.way_of(request, is_media=False)
             if way is None:

@@ -1,4 +1,4 @@
-"""A look at requests that have a proxy now, a few times a second."""
+"""A look at requests that have a lease of one kind now, a few times a second."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 
 from scrapy import Request
 
-from scrapy_lease.proxies.trips import Trip
-from scrapy_lease.settings.pools import PoolSettings
+from scrapy_lease.pools.goods import Goods
+from scrapy_lease.pools.trip import Trip
 
 logger = logging.getLogger(__name__)
 
@@ -18,32 +18,34 @@ class Watch:
     """See the module's docstring.
 
     :param active: the requests, and their trips.
-    :param settings: of the pools, by name.
+    :param wait_of: returns how long a request waits for what a pool has, in s.
     :ivar cut: ends the download of a request; set by whoever can.
     """
 
-    def __init__(self, active: Mapping[Request, Trip], settings: Mapping[str, PoolSettings]) -> None:
+    def __init__(self, goods: Goods, active: Mapping[Request, Trip], wait_of: Callable[[str], float]) -> None:
         self.cut: Callable[[Request], None] = lambda request: None
         self._active = active
-        self._settings = settings
+        self._goods = goods
+        self._wait_of = wait_of
         self._is_warned = False
 
     def __repr__(self) -> str:
         return f"<Watch over {len(self._active)} requests>"
 
     def look(self) -> None:
-        """End downloads whose proxy is not this process's any more; say once that one is held and not used."""
+        """End downloads whose lease is not this process's any more; say once that one is held and not used."""
         now = time.monotonic()
         for request, trip in list(self._active.items()):
             if not trip.may_go_on:
                 self.cut(request)
-            limit = self._settings[trip.pool].wait
+            limit = self._wait_of(trip.pool)
             if not trip.passed and now - trip.since > limit and not self._is_warned:
                 self._is_warned = True
+                goods = self._goods
                 logger.warning(
-                    "%s has held a proxy of pool %s for more than %g s (LEASE_PROXY_WAIT) and was not sent: a "
-                    "downloader middleware with a number above 745 keeps it; give that one a lower number",
-                    request, trip.pool, limit,
+                    "%s has held %s of pool %s for more than %g s (%s) and was not sent: a downloader middleware with "
+                    "a number above %d keeps it; give that one a lower number",
+                    request, goods.one, trip.pool, limit, goods.wait, goods.number,
                 )  # fmt: skip
 
     def is_under_way(self, pool: str, seconds: float) -> bool:

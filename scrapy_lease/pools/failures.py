@@ -1,4 +1,4 @@
-"""Why requests through the proxies of a pool failed lately, for people."""
+"""Why requests with what a pool has failed lately, for people."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Failures:
         return f"<Failures of {', '.join(self._last) or 'no pool'}>"
 
     def note(self, pool: str, why: str) -> None:
-        """A request failed through a proxy of *pool*."""
+        """A request failed with one of *pool*."""
         self._last.setdefault(pool, deque(maxlen=LAST)).append((time.monotonic(), why))
 
     def told(self, pool: str) -> str:

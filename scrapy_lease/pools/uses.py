@@ -1,0 +1,190 @@
+"""Every use of a lease by a request, of whatever kind: how it begins, how it is waited for, and each way it can end.
+
+A use begins when a request comes by on its way to the downloader, and ends exactly once, with the first of
+
+- its answer or exception, judged innermost, before any cache, redirect or retry sees it;
+- the end of its downloader-middleware chain, where a middleware answered early, raised, or replaced the request, or
+  the download was cut off;
+- the end of the crawl.
+
+What goes out again is the same request, returned by a middleware, so that no other sees the answer. After its tries, or
+a wait in vain, its item goes back to the backlog; a request that no scheduler gave (media, robots.txt) fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from weakref import WeakKeyDictionary
+
+from scrapy import Request
+from scrapy.crawler import Crawler
+from scrapy.http import Response
+
+from scrapy_lease.exceptions import LeaseError, NoResource
+from scrapy_lease.gate import Gate
+from scrapy_lease.leases.pool.shelf import Use
+from scrapy_lease.outcomes import Tracker
+from scrapy_lease.pools.goods import Goods
+from scrapy_lease.pools.keeper import Keeper, Plan
+from scrapy_lease.pools.routing import Router
+from scrapy_lease.pools.trip import Trip
+from scrapy_lease.pools.waiting_room import WaitingRoom
+from scrapy_lease.pools.watch import Watch
+from scrapy_lease.runtime import Runtime
+
+if TYPE_CHECKING:
+    from scrapy_lease.scheduler.tries import Tries
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T", bound=Trip)
+
+
+class Uses(Generic[T]):
+    """See the module's docstring.
+
+    :param waits: pool -> LEASE_…_WAIT.
+    :ivar waiting_room: what the scheduler asks and tells.
+    """
+
+    goods: ClassVar[Goods]
+
+    def __init__(self, crawler: Crawler, runtime: Runtime, router: Router, plans: Mapping[str, Plan]) -> None:
+        self._tracker = Tracker.of(crawler)
+        self._router = router
+        self._trips: WeakKeyDictionary[Request, T] = WeakKeyDictionary()
+        #: Those whose request has a lease now.
+        self._active: dict[Request, T] = {}
+        self._watch = Watch(self.goods, self._active, lambda pool: self._pools[pool].options.wait)
+        self._turn_back: Callable[[Request], None] = lambda request: None
+        #: Called with a request and its answer, by which the site asks for a pause.
+        self.on_limited: Callable[[Request, Response], None] = lambda request, response: None
+        #: Returns the ids of resources that have no permits left for now; None: rates do not limit these.
+        self.spent: Callable[[], Iterable[str]] | None = None
+        self.keeper = Keeper(
+            self.goods, crawler, runtime, plans, demand=lambda pool: self.waiting_room.demand(pool), on_look=self._look,
+            is_under_way=self._watch.is_under_way,
+        )  # fmt: skip
+        self.waiting_room = WaitingRoom(router, self._trips, self.keeper)
+        self._pools = self.keeper.pools
+        for name, pool in self._pools.items():
+            pool.watched_by(partial(self.waiting_room.has_untried, name))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.keeper}>"
+
+    def attach(self, tries: Tries, gate: Gate, wake: Callable[[], None]) -> None:
+        """Stand between the scheduler, which holds requests ready, and the gate, which lets them be sent.
+
+        What was attached before is asked first.
+
+        :param wake: lets the engine ask for requests.
+        """
+        room = self.waiting_room
+        before = tries.may_start
+        tries.may_start = room.may_start if before is None else lambda one: before(one) and room.may_start(one)
+        tries.on_out, tries.on_in = both(tries.on_out, room.handed_out), both(tries.on_in, room.left)
+        room.ready, room.held = tries.ready, lambda: (found.request for found in tries.window)
+        self._turn_back, self._watch.cut = tries.turn_back, gate.cut
+        gate.guards.append(self)
+        self.keeper.on_room = wake
+
+    def use_of(self, request: Request) -> Use | None:
+        """Return the use with which *request* goes now, None where it goes with none."""
+        trip = self._active.get(request)
+        return None if trip is None else trip.use
+
+    # what the gate asks
+
+    def has_use(self, request: Request) -> bool:
+        """Does *request* go with a lease of this kind now?"""
+        return request in self._active
+
+    def may_send(self, request: Request) -> bool:
+        """May it be sent at this instant, as far as its lease goes? True where it has none."""
+        trip = self._active.get(request)
+        return trip is None or trip.may_go_on
+
+    def cut_off(self, request: Request) -> None:
+        """The download of *request* is being cut off."""
+        if (trip := self._active.get(request)) is not None:
+            trip.was_cut = True
+
+    # what the middlewares see
+
+    def passed(self, request: Request) -> None:
+        """*request* has passed the middlewares that could have answered it."""
+        trip = self._active.get(request)
+        if trip is not None:
+            trip.passed = True
+
+    # inside
+
+    @abstractmethod
+    def _give_up_use(self, request: Request, trip: T) -> None:
+        """The chain of *request* has ended, and nobody has judged its use."""
+
+    @abstractmethod
+    def _missing(self, request: Request, reason: str) -> LeaseError:
+        """Return what *request* fails with that got none and that nobody can take back."""
+
+    @abstractmethod
+    def _tries_of(self, trip: T) -> int:
+        """How often may a request go out again?"""
+
+    def _begin(self, request: Request, trip: T, name: str, use: Use) -> None:
+        trip.begin(request, use, name)
+        self._active[request] = trip
+        self.keeper.serves(name)
+        task = asyncio.current_task()
+        assert task is not None
+        # Whatever the other middlewares do, this ends with the chain.
+        task.add_done_callback(partial(self._chain_ended, request, trip, use))
+
+    def _chain_ended(self, request: Request, trip: T, use: Use, task: asyncio.Task[Any]) -> None:
+        if trip.use is use:
+            self._give_up_use(request, trip)
+
+    async def _taken(self, request: Request, trip: T, name: str, site: str, **how: Any) -> Use | None:
+        """Wait for a lease; None: in vain, and *request* has to go back."""
+        try:
+            return await self.keeper.wait(name, site, **how)
+        except NoResource as error:
+            if error.reason != "closed":
+                self.keeper.count(name, "refused")
+            self._give_up(request, trip, f"no {self.goods.kind}: {error.reason}")
+            return None
+
+    def _look(self) -> None:
+        """Called a few times a second."""
+        self._watch.look()
+
+    def _again(self, request: Request, trip: T, reason: str) -> Request:
+        trip.retries += 1
+        if trip.retries <= self._tries_of(trip):
+            return request
+        return self._give_up(request, trip, f"after {trip.retries} tries: {reason}")
+
+    def _give_up(self, request: Request, trip: T, reason: str) -> Request:
+        """Let *request* go back to its scheduler, from where it begins anew; what has none fails."""
+        self._trips.pop(request, None)
+        if not trip.is_scheduled:
+            raise self._missing(request, reason)
+        logger.debug("%s goes back to the backlog: %s", request, reason)
+        self._turn_back(request)
+        return request
+
+
+def both(first: Callable[[Request], None], second: Callable[[Request], None]) -> Callable[[Request], None]:
+    """Return what calls both."""
+
+    def call(request: Request) -> None:
+        first(request)
+        second(request)
+
+    return call

@@ -1,0 +1,88 @@
+"""Three nodes share six accounts: the site never sees one in two nodes at once, nor a page of members without one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+
+import pytest
+
+from tests.helpers.fleet import Node, until
+from tests.helpers.members import MemberBed, Visit
+from tests.helpers.spiders import items_of, paths_of, seeds
+
+PAGES = 600
+
+
+def is_shared(visits: Iterable[Visit]) -> list[tuple[str, str, str]]:
+    """Accounts that two nodes had in flight at once."""
+    by_user: dict[str, list[Visit]] = {}
+    for visit in sorted(visits, key=lambda each: each.hit.started):
+        by_user.setdefault(visit.user, []).append(visit)
+    return [
+        (user, first.node, second.node)
+        for user, own in by_user.items()
+        for first, second in pairwise(own)
+        if first.node != second.node and (not first.hit.ended or second.hit.started < first.hit.ended)
+    ]
+
+
+def walls(b: MemberBed) -> list[str]:
+    """Pages of members that nobody asked for as a member."""
+    known = {id(visit.hit) for visit in b.site.visits}
+    return [hit.path for hit in b.site.hits if hit.path.startswith("/members/") and id(hit) not in known]
+
+
+def start(b: MemberBed, **options: object) -> list[Node]:
+    return [b.crawl(f"n{number}", pages=PAGES, settings={"LOG_LEVEL": "INFO"}, **options) for number in range(3)]
+
+
+def test_no_account_is_in_two_nodes(club: Callable[..., MemberBed]) -> None:
+    """Each page once; each account logs in once over all nodes, and is used as often as any other within a tenth."""
+    b = club(6, latency=0.04)
+    nodes = start(b)
+    b.shop.wait(nodes)
+    assert paths_of(items_of(b.shop)) == sorted(f"/members/{number}" for number in range(PAGES))
+    assert len(b.site.visits) == PAGES
+    assert not is_shared(b.site.visits)
+    assert not walls(b)
+    assert sorted(b.site.logins) == b.users
+    assert len({visit.node for visit in b.site.visits}) == 3
+    uses = b.uses()
+    assert max(uses.values()) - min(uses.values()) <= 0.1 * PAGES / 6, uses
+
+
+@pytest.mark.parametrize("seed", seeds(1))
+def test_a_killed_node(club: Callable[..., MemberBed], seed: int) -> None:
+    """Its accounts are used by the others within its time to live, not before, and without a login."""
+    b = club(6, latency=0.04)
+    nodes = start(b)
+    until(lambda: len({visit.node for visit in b.site.visits}) == 3, 60, "all nodes")
+    until(lambda: len(b.site.visits) > 100 + 20 * seed, 60, "some pages")
+    killed = nodes[seed % 3]
+    at = killed.kill().at
+    mine = {visit.user for visit in b.site.visits if visit.node == killed.name and visit.hit.started > at - 1}
+    rest = [node for node in nodes if node is not killed]
+    b.shop.wait(rest)
+    after = [visit for visit in b.site.visits if visit.user in mine and visit.node != killed.name]
+    taken = min(visit.hit.started for visit in after if visit.hit.started > at)
+    assert 1.5 < taken - at < 3 * 3, taken - at
+    assert not [visit for visit in is_shared(b.site.visits) if killed.name not in visit]
+    assert paths_of(items_of(b.shop)) >= sorted({f"/members/{number}" for number in range(PAGES)})
+    assert sorted(b.site.logins) == b.users
+    assert not walls(b)
+
+
+def test_a_frozen_node(club: Callable[..., MemberBed]) -> None:
+    """SIGSTOP for 3 x TTL, then SIGCONT: it sends nothing as accounts that it has lost meanwhile."""
+    b = club(6, latency=0.04)
+    nodes = start(b)
+    until(lambda: len({visit.node for visit in b.site.visits}) == 3, 60, "all nodes")
+    nodes[0].pause()
+    time.sleep(9)
+    nodes[0].resume()
+    b.shop.wait(nodes)
+    assert not is_shared(visit for visit in b.site.visits if visit.hit.ended)
+    assert not walls(b)
+    assert len(items_of(b.shop)) == PAGES
