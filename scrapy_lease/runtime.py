@@ -78,7 +78,7 @@ class Runtime:
         if self.settings.pools:
             check_scrapy(crawler.settings, self.settings.pools)
         if self.settings.account_pools_by_name:
-            account_checks.check_scrapy(crawler.settings)
+            account_checks.check_scrapy(crawler.settings, self.settings.account_pools_by_name)
         #: Who keeps the requests: ``redis``, ``local``, or ``foreign`` for a scheduler that the user chose.
         self.queue = "foreign" if has_foreign_scheduler(crawler.settings) else self.settings.queue
         for notice in (*self.settings.notices, *_unheeded(crawler, self.queue)):

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from scrapy.downloadermiddlewares.cookies import CookiesMiddleware
 from scrapy.settings import BaseSettings
 from scrapy.utils.misc import load_object
 
 from scrapy_lease.exceptions import SettingsError
+from scrapy_lease.proxies import checks
+from scrapy_lease.settings.pools import AccountPoolSettings
 
 
-def check_scrapy(settings: BaseSettings) -> None:
-    """Raise SettingsError where accounts would have no cookiejars of their own."""
+def check_scrapy(settings: BaseSettings, pools: Mapping[str, AccountPoolSettings]) -> None:
+    """Raise SettingsError where accounts would have no cookiejars of their own, or not the proxies that are theirs."""
+    if any(account.proxy for pool in pools.values() for account in pool.accounts or ()):
+        checks.check_scrapy(settings, {})
     if not settings.getbool("COOKIES_ENABLED"):
         raise SettingsError(
             "COOKIES_ENABLED = False: accounts are leased, and each has its own cookiejar in Scrapy's "

@@ -78,14 +78,23 @@ class Sealer:
             ) from None
 
 
+async def prove_key(tools: Tools, sealer: Sealer) -> bool:
+    """Return whether the namespace has a key, or has said that it has none, and it is this one.
+
+    :raises WrongKey: it is another one.
+    """
+    sealed: bytes | None = await tools.command("GET", tools.namespace.seal)
+    if sealed is not None:
+        sealer.open(sealed)
+    return sealed is not None
+
+
 async def check_key(tools: Tools, sealer: Sealer) -> None:
     """See to it that all who share a namespace have the same key.
 
     :raises WrongKey: others have sealed with another one.
     """
-    sealed: bytes | None = await tools.command("GET", tools.namespace.seal)
-    if sealed is not None:
-        sealer.open(sealed)
+    await prove_key(tools, sealer)
     await tools.command("SET", tools.namespace.seal, sealer.seal(_PROOF))
 
 

@@ -17,6 +17,7 @@ from scrapy.spiderloader import get_spider_loader
 from scrapy.utils.misc import load_object
 from twisted.internet.asyncioreactor import AsyncioSelectorReactor
 
+from scrapy_lease.accounts.sealing import Sealer, WrongKey, prove_key
 from scrapy_lease.addon import SCHEDULERS
 from scrapy_lease.cli import json_option, store_options
 from scrapy_lease.cli.store_access import opened, project_settings
@@ -130,6 +131,8 @@ def _store_findings(settings: Settings) -> list[Finding]:
             async with opened(lease) as tools:
                 async for finding in _ask(tools):
                     findings.append(finding)
+                if lease.account_pools_by_name:
+                    findings.append(await _key_finding(tools, lease))
         except StoreError as error:
             away = isinstance(error, StoreUnavailable) and not findings
             advice = "start it, or correct LEASE_REDIS_URL" if away else "see to the server's settings and its log"
@@ -152,6 +155,18 @@ async def _ask(tools: Tools) -> AsyncIterator[Finding]:
     yield _memory_finding(info)
     yield await _host_clock_finding(tools)
     yield await _lease_clock_finding(tools)
+
+
+async def _key_finding(tools: Tools, lease: LeaseSettings) -> Finding:
+    """Can this host read what others store of accounts?"""
+    sealer = Sealer(lease.account_key or "")
+    try:
+        is_known = await prove_key(tools, sealer)
+    except WrongKey as error:
+        return Finding("accounts", "fail", str(error), "set the LEASE_ACCOUNT_KEY of the other hosts here")
+    pools = ", ".join(lease.account_pools_by_name)
+    key = "what others store can be read here" if is_known else "nobody has stored any yet"
+    return Finding("accounts", "ok", f"pools {pools}; {key}")
 
 
 def _version_finding(info: dict[str, str]) -> Finding:

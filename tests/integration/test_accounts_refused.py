@@ -26,6 +26,10 @@ NEW, OLD = (Fernet.generate_key().decode() for _ in range(2))
         ({"LEASE_ACCOUNTS": '[{"id": "ann", "pasword": "hunter2"}]'}, "entry 1 has 'pasword', which is no field"),
         ({"LEASE_ACCOUNT_POOL": "gold"}, "LEASE_ACCOUNT_POOL names the pool 'gold', which does not exist"),
         ({"COOKIES_ENABLED": "False"}, "COOKIES_ENABLED = False: accounts are leased"),
+        (
+            {"LEASE_ACCOUNTS": '[{"id": "a", "proxy": "http://u:hunter2@h:1"}]', "HTTPPROXY_ENABLED": "False"},
+            "HTTPPROXY_ENABLED = False",
+        ),
     ],
 )
 def test_what_is_wrong_stops_the_crawl(club: Callable[..., MemberBed], settings: dict[str, Any], said: str) -> None:

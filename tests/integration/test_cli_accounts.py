@@ -65,10 +65,10 @@ def test_one_that_cools(tool: Tool) -> None:
     tool("accounts", "add", "-f", "-", stdin=LINES)
     assert tool("accounts", "cool", "ann", "--for", "600", "--json").json == {"changed": 1, "unchanged": 0}
     row = accounts(tool("accounts", "list", "ann", "--json"))["ann"]
-    assert row["state"] == "cooling"
+    assert row["state"] in ("cooling", "benched")
     assert 590 < row["wait"] <= 600
     assert tool("accounts", "free", "ann", "--json").json["changed"] == 1
-    assert accounts(tool("accounts", "list", "ann", "--json"))["ann"]["state"] != "cooling"
+    assert accounts(tool("accounts", "list", "ann", "--json"))["ann"]["state"] in ("cold", "free")
 
 
 @pytest.mark.one_server
@@ -95,11 +95,11 @@ def test_who_goes_as_whom(club: Callable[..., MemberBed], server: Server) -> Non
 @pytest.mark.slow
 def test_the_example_spider(fleet: Callable[..., Fleet]) -> None:
     """s07_members on two nodes: each product once at the price of members, and the shop's ban costs none."""
-    shop = fleet(products=40, latency=0.05)
-    nodes = [shop.crawl(name, "s07_members", pages="40") for name in ("a", "b")]
+    shop = fleet(products=150, latency=0.05)
+    nodes = [shop.crawl(name, "s07_members", pages="150") for name in ("a", "b")]
     shop.wait(nodes)
     pages = [hit for hit in shop.hits() if hit.path.startswith("/members/") and hit.status == 200]
-    assert len({hit.path for hit in pages}) == len(pages) == 40
+    assert len({hit.path for hit in pages}) == len(pages) == 150
     assert len([hit for hit in shop.hits() if hit.path == "/account" and hit.status == 200]) == 6
     assert sum(node.stats.get("lease/account/demoted/default", 0) for node in nodes) == 1
     assert sum(node.stats.get("lease/account/logins/default", 0) for node in nodes) == 6
