@@ -243,6 +243,29 @@ def test_a_new_server_hears_what_was_granted(bed: AccountBed) -> None:
     assert one.more(lease).count == 5
 
 
+def test_a_new_server_counts_no_less_than_it_hears(bed: AccountBed) -> None:
+    """It knows the day, and less of it than was granted; or more, which stays."""
+    bed.add("x")
+    one = bed.member(quota=40)
+    lease = one.one()
+    day = lease.permits.day
+    for told, left in ((30, 10), (5, 0)):
+        bed.be_another_server()
+        one.report(lease, told=[(told, day)])
+        assert one.more(lease).count == left
+
+
+def test_another_zone_begins_no_other_day(bed: AccountBed) -> None:
+    """While the day of an account goes on, what is left of its quota is all there is, whoever asks."""
+    bed.add("x")
+    one, two = bed.member("a", quota=15), bed.member("b", quota=15)
+    lease = one.one()
+    one.back(lease)
+    bed.pass_time(HOUR)
+    other = two.one(days=[MIDNIGHT - 23 * HOUR, MIDNIGHT + HOUR, MIDNIGHT + 25 * HOUR])
+    assert (other.permits.count, other.permits.day) == (5, lease.permits.day)
+
+
 # interval
 
 
