@@ -174,3 +174,18 @@ def test_accounts_that_need_no_login(club: Callable[..., MemberBed]) -> None:
     b.run(pages=10, accounts=[*b.with_cookies(), *keys])
     assert set(b.uses()) == {"m0", "m1", "m9"}
     assert not b.site.logins
+
+
+def test_a_key_that_all_may_have(club: Callable[..., MemberBed]) -> None:
+    """LEASE_ACCOUNT_HOLDERS = 0: two nodes use one key at once, and its quota holds over both."""
+    b = club(0, latency=0.05)
+    settings = {
+        "LEASE_ACCOUNT_HOLDERS": "0", "LEASE_ACCOUNT_CONCURRENCY": "4", "LEASE_ACCOUNT_QUOTA": "40",
+        "LEASE_ACCOUNT_WAIT": "1",
+    }  # fmt: skip
+    keys = [{"id": "key", "headers": {"X-Key": "m9"}}]
+    nodes = [b.crawl(f"n{number}", pages=60, accounts=keys, settings=settings) for number in range(2)]
+    b.shop.wait(nodes)
+    assert {visit.node for visit in b.site.visits} == {"n0", "n1"}
+    assert 30 <= len(b.site.visits) <= 40
+    assert {node.stats["finish_reason"] for node in nodes} <= {"lease_no_accounts", "finished"}
