@@ -217,13 +217,20 @@ async def pool(server: Server, options: argparse.Namespace) -> list[dict[str, An
     """Leases taken and given back per second of the server's main thread, over the size of a pool."""
     rows = []
     count = 5_000 if options.quick else WAVE
-    for known, exits in ((1_000, False), (10_000, False), (100_000, False), (100_000, True)):
+    sizes = (
+        (1_000, 100, False),
+        (10_000, 100, False),
+        (100_000, 100, False),
+        (100_000, 500, False),
+        (100_000, 100, True),
+    )
+    for known, batch, exits in sizes:
         async with opened(server) as bench:
             pool = PoolScripts(bench.scripts.channel, bench.scripts.scope.namespace.pool("proxy", "bench"))
             await stock(pool, known, exits)
-            rounds = [await pool_round(bench, pool, number, count, 100) for number in range(ROUNDS)]
+            rounds = [await pool_round(bench, pool, number, count, batch) for number in range(ROUNDS)]
         take, settle = (1e6 * statistics.median(each) / count for each in zip(*rounds, strict=True))
-        row = {"known": known, "exits": "known" if exits else "unknown", "rate": 1e6 / (take + settle)}
+        row = {"known": known, "batch": batch, "exits": "known" if exits else "unknown", "rate": 1e6 / (take + settle)}
         rows.append({**row, "take": take, "settle": settle})
     return rows
 
@@ -335,6 +342,7 @@ MEASUREMENTS: dict[str, tuple[Measurement, dict[str, str], tuple[str, str]]] = {
         pool,
         {
             "known": "resources in the pool",
+            "batch": "batch",
             "exits": "exit addresses",
             "rate": "taken and given back per second of server CPU",
             "take": "µs a lease: take",
