@@ -23,6 +23,12 @@ from tests.helpers.relay import Relay
 from tests.helpers.servers import Server, need
 
 
+def pytest_configure() -> None:
+    """A shell that starts the tests in the background lets them ignore Ctrl-C, and so would all that they start."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @pytest.fixture(scope="session")
 def server_kind() -> str:
     """The server under test, "valkey" or "redis": SCRAPY_LEASE_TEST_SERVER."""
