@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 
@@ -54,7 +55,7 @@ def start(b: MemberBed) -> list[Node]:
 
 
 def test_no_account_is_in_two_nodes(club: Callable[..., MemberBed]) -> None:
-    """Each page once; each account logs in once over all nodes, and is used as often as any other within a tenth."""
+    """Each page once; each account logs in once over all nodes, and its uses are within a tenth of an equal share."""
     b = club(6, latency=0.04)
     nodes = start(b)
     b.shop.wait(nodes)
@@ -64,8 +65,8 @@ def test_no_account_is_in_two_nodes(club: Callable[..., MemberBed]) -> None:
     assert not walls(b)
     assert sorted(b.site.logins) == b.users
     assert len({visit.node for visit in b.site.visits}) == 3
-    uses = b.uses()
-    assert max(uses.values()) - min(uses.values()) <= 0.1 * PAGES / 6, uses
+    share = PAGES / 6
+    assert all(0.9 * share <= uses <= 1.1 * share for uses in b.uses().values()), b.uses()
 
 
 @pytest.mark.parametrize("seed", seeds(1))
@@ -76,8 +77,15 @@ def test_a_killed_node(club: Callable[..., MemberBed], seed: int) -> None:
     until(lambda: len({visit.node for visit in b.site.visits}) == 3, 60, "all nodes")
     until(lambda: len(b.site.visits) > 100 + 20 * seed, 60, "some pages")
     killed = nodes[seed % 3]
+    # What a node used a moment ago may be another's by now; what it has in flight is its own.
+    until(
+        lambda: any(visit.node == killed.name and not visit.hit.ended for visit in b.site.visits),
+        60,
+        "a page under way",
+    )
     at = killed.kill().at
-    mine = {visit.user for visit in b.site.visits if visit.node == killed.name and visit.hit.started > at - 1}
+    own = (visit for visit in b.site.visits if visit.node == killed.name)
+    mine = {visit.user for visit in own if not visit.hit.ended or visit.hit.ended > at}
     rest = [node for node in nodes if node is not killed]
     b.shop.wait(rest)
     after = [visit for visit in b.site.visits if visit.user in mine and visit.node != killed.name]
@@ -90,14 +98,21 @@ def test_a_killed_node(club: Callable[..., MemberBed], seed: int) -> None:
 
 
 def test_a_frozen_node(club: Callable[..., MemberBed]) -> None:
-    """SIGSTOP for 3 x TTL, then SIGCONT: it sends nothing as accounts that it has lost meanwhile."""
+    """SIGSTOP for 3 x TTL, then SIGCONT: it sends nothing as accounts that it has lost meanwhile; nothing is lost.
+
+    What it had stored and not reported yet as it froze, the others fetch again.
+    """
     b = club(6, latency=0.04)
     nodes = start(b)
     until(lambda: len({visit.node for visit in b.site.visits}) == 3, 60, "all nodes")
+    at = time.monotonic()
     nodes[0].pause()
     time.sleep(9)
     nodes[0].resume()
     b.shop.wait(nodes)
     assert not is_shared(visit for visit in b.site.visits if visit.hit.ended)
     assert not walls(b)
-    assert len(items_of(b.shop)) == PAGES
+    paths = Counter(paths_of(items_of(b.shop)))
+    assert paths.keys() == {f"/members/{number}" for number in range(PAGES)}
+    in_hand = {v.hit.path for v in b.site.visits if v.node == nodes[0].name and at - 1 < v.hit.started < at + 1}
+    assert {path for path, times in paths.items() if times > 1} <= in_hand
