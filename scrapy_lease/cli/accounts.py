@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TextIO
 
@@ -11,11 +10,10 @@ import click
 from scrapy_lease.accounts.sealing import Sealer, check_key
 from scrapy_lease.cli import json_option, print_fields, store_options
 from scrapy_lease.cli.account_adding import Added, add
-from scrapy_lease.cli.account_listing import COLUMNS, cells_of, fields_of, summary
+from scrapy_lease.cli.account_listing import COLUMNS, cells_of, fields_of
 from scrapy_lease.cli.given_lines import lines_of
-from scrapy_lease.cli.pool_finding import Found, Things, exit_if_missing, limit_option, missing, pool_option
+from scrapy_lease.cli.pool_finding import Things, pool_option
 from scrapy_lease.cli.store_access import lease_settings, run_with_store
-from scrapy_lease.cli.text_table import print_table
 from scrapy_lease.settings.routes import DEFAULT_POOL
 from scrapy_lease.store.tools import Tools
 
@@ -27,26 +25,9 @@ def command() -> None:
     """Look at leased accounts and steer them. ACCOUNT is an id."""
 
 
-@command.command("list")
-@ACCOUNTS.argument
-@pool_option
-@limit_option
-@store_options
-@json_option
-def list_command(named: tuple[str, ...], pool: str | None, limit: int, as_json: bool) -> None:
-    """Show who goes as which account, and which are free, spent or cold. Exit with 1 if one named is not there."""
-
-    async def work(tools: Tools) -> list[Found]:
-        return await ACCOUNTS.find(tools, await ACCOUNTS.pools(tools, pool), named)
-
-    found = run_with_store(work, lease_settings(), looks_only=True)
-    here = found[:limit] if limit else found
-    if as_json:
-        click.echo(json.dumps({"total": len(found), "accounts": [fields_of(each) for each in here]}))
-    else:
-        click.echo(summary(found, len(here)))
-        print_table(COLUMNS, map(cells_of, here))
-    exit_if_missing(missing(named, found))
+ACCOUNTS.listing(
+    command, "Show who goes as which account, and which are free, spent or cold.", COLUMNS, fields_of, cells_of
+)
 
 
 @command.command("add")

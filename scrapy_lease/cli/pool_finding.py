@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import click
 
 from scrapy_lease.cli import F, json_option, print_fields, store_options
 from scrapy_lease.cli.store_access import lease_settings, run_with_store
+from scrapy_lease.cli.text_table import counted, print_table
 from scrapy_lease.store.keys import PoolKeys
 from scrapy_lease.store.pool_reading import ResourceRecord, known_pools, nodes_of, walk
 from scrapy_lease.store.pool_scripts import PoolScripts
@@ -40,6 +43,16 @@ class Found:
     record: ResourceRecord
     node: str
     names: frozenset[str]
+
+    def state(self, *, is_timed: bool) -> str:
+        """Say where it is: a flag of one that nobody holds says it all. *is_timed*: with the seconds it stays there."""
+        record = self.record
+        if record.state == "aside":
+            return record.flag
+        parts = [f"{record.state} {record.wait:.0f} s" if is_timed else record.state, record.flag]
+        if record.strikes:
+            parts.append(counted(record.strikes, "strike"))
+        return ", ".join(filter(None, parts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +108,37 @@ class Things:
             for chunk in chunks(ids):
                 changed += (await change(PoolScripts(tools.channel, keys), chunk)).count("+")
         return found, changed
+
+    def listing(
+        self, group: click.Group, does: str, columns: Sequence[str],
+        fields_of: Callable[[Found], dict[str, Any]], cells_of: Callable[[Found], Sequence[Any]],
+    ) -> None:  # fmt: skip
+        """Add ``list`` to *group*: *cells_of* makes the rows of its table, *fields_of* what it prints as JSON."""
+
+        @group.command("list", help=f"{does} Exit with 1 if one named is not there.")
+        @self.argument
+        @pool_option
+        @limit_option
+        @store_options
+        @json_option
+        def list_(named: tuple[str, ...], pool: str | None, limit: int, as_json: bool) -> None:
+            async def work(tools: Tools) -> list[Found]:
+                return await self.find(tools, await self.pools(tools, pool), named)
+
+            found = run_with_store(work, lease_settings(), looks_only=True)
+            here = found[:limit] if limit else found
+            if as_json:
+                click.echo(json.dumps({"total": len(found), self.things: [fields_of(each) for each in here]}))
+            else:
+                click.echo(self._summary(found, len(here)))
+                print_table(columns, map(cells_of, here))
+            exit_if_missing(missing(named, found))
+
+    def _summary(self, found: Sequence[Found], shown_here: int) -> str:
+        states = Counter(each.record.flag if each.record.state == "aside" else each.record.state for each in found)
+        here = f", {shown_here} of them here" if shown_here < len(found) else ""
+        told = f": {', '.join(f'{number} {state}' for state, number in sorted(states.items()))}" if found else ""
+        return f"{len(found)} {self.kind if len(found) == 1 else self.things}{told}{here}"
 
     def steering(self, group: click.Group, verb: str, does: str, *, asks: bool = False) -> None:
         """Add the sub-command of an operator's *verb* to *group*; *asks*: before it is done to all."""

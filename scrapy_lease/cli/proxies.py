@@ -10,12 +10,12 @@ import click
 
 from scrapy_lease.cli import json_option, print_fields, store_options
 from scrapy_lease.cli.given_lines import lines_of
-from scrapy_lease.cli.pool_finding import Found, exit_if_missing, limit_option, missing, pool_option, tell_missing
+from scrapy_lease.cli.pool_finding import Found, limit_option, missing, pool_option, tell_missing
 from scrapy_lease.cli.proxy_adding import add
 from scrapy_lease.cli.proxy_checking import Checked, check_all
 from scrapy_lease.cli.proxy_finding import PROXIES, names_of
 from scrapy_lease.cli.proxy_history import history
-from scrapy_lease.cli.proxy_listing import COLUMNS, cells_of, checked_fields, fields_of, row_fields, summary
+from scrapy_lease.cli.proxy_listing import COLUMNS, cells_of, checked_fields, fields_of, row_fields
 from scrapy_lease.cli.store_access import lease_settings, run_with_store
 from scrapy_lease.cli.text_table import print_table
 from scrapy_lease.providers.checking import Check, checked_check
@@ -34,26 +34,9 @@ def command() -> None:
     """
 
 
-@command.command("list")
-@PROXIES.argument
-@pool_option
-@limit_option
-@store_options
-@json_option
-def list_command(named: tuple[str, ...], pool: str | None, limit: int, as_json: bool) -> None:
-    """Show who holds which proxy since when, rests, expiry, exit address. Exit with 1 if one named is not there."""
-
-    async def work(tools: Tools) -> list[Found]:
-        return await PROXIES.find(tools, await PROXIES.pools(tools, pool), named)
-
-    found = run_with_store(work, lease_settings(), looks_only=True)
-    here = found[:limit] if limit else found
-    if as_json:
-        click.echo(json.dumps({"total": len(found), "proxies": [fields_of(each) for each in here]}))
-    else:
-        click.echo(summary(found, len(here)))
-        print_table(COLUMNS, map(cells_of, here))
-    exit_if_missing(missing(named, found))
+PROXIES.listing(
+    command, "Show who holds which proxy since when, rests, expiry, exit address.", COLUMNS, fields_of, cells_of
+)
 
 
 @command.command("add")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 from scrapy_lease.cli.pool_finding import Found
 from scrapy_lease.cli.proxy_checking import Checked
 from scrapy_lease.cli.proxy_history import Row
-from scrapy_lease.cli.text_table import counted, iso_time
+from scrapy_lease.cli.text_table import iso_time
 from scrapy_lease.providers.identity import shown
 
 
@@ -38,32 +36,12 @@ def cells_of(found: Found) -> tuple[Any, ...]:
     """Return the cells of a proxy in the table of :data:`COLUMNS`."""
     fields = fields_of(found)
     rests = ", ".join(f"{site} {f'{left:.0f} s' if left else '(probe)'}" for site, left in fields["rests"].items())
-    return (*(fields[name] for name in ("proxy", "pool")), _state(found), *(fields[name] for name in _PLAIN), rests)
+    state = found.state(is_timed=found.record.state == "resting")
+    return (fields["proxy"], fields["pool"], state, *(fields[name] for name in _PLAIN), rests)
 
 
 _PLAIN = ("node", "session", "since", "expires", "exit")
 COLUMNS = ("proxy", "pool", "state", *_PLAIN, "rests for")
-
-
-def _state(found: Found) -> str:
-    """Say where a proxy is: a flag of one that nobody holds says it all."""
-    record = found.record
-    if record.state == "aside":
-        return record.flag
-    parts = [record.state, record.flag]
-    if record.state == "resting":
-        parts[0] += f" {record.wait:.0f} s"
-    if record.strikes:
-        parts.append(counted(record.strikes, "strike"))
-    return ", ".join(filter(None, parts))
-
-
-def summary(found: Sequence[Found], shown_here: int) -> str:
-    """Return one line about all that was found."""
-    states = Counter(each.record.flag if each.record.state == "aside" else each.record.state for each in found)
-    here = f", {shown_here} of them here" if shown_here < len(found) else ""
-    told = f": {', '.join(f'{number} {state}' for state, number in sorted(states.items()))}" if found else ""
-    return f"{len(found)} {'proxy' if len(found) == 1 else 'proxies'}{told}{here}"
 
 
 def row_fields(row: Row, pool: str) -> dict[str, Any]:
