@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 from scrapy_lease.accounts.account import Account
-
-_MOST_TOLD = 5
+from scrapy_lease.providers.entries import in_file, in_json, numbered, refuse
 
 
 def checked_accounts(value: object) -> tuple[Account, ...]:
@@ -22,31 +20,14 @@ def checked_accounts(value: object) -> tuple[Account, ...]:
         return _read(_from_string(value.strip()))
     if not isinstance(value, list | tuple):
         raise ValueError(f"is a {type(value).__name__}: give a list of dicts, or the path of a file of JSON lines")
-    return _read((f"entry {number}", entry) for number, entry in enumerate(value, 1))
+    return _read(numbered(value))
 
 
 def _from_string(text: str) -> Iterator[tuple[str, object]]:
-    if not text.startswith("["):
-        yield from _from_file(text)
-        return
-    try:
-        entries = json.loads(text)
-    except ValueError:
-        raise ValueError("begins like a JSON list and is none") from None
-    yield from ((f"entry {number}", entry) for number, entry in enumerate(entries, 1))
-
-
-def _from_file(path: str) -> Iterator[tuple[str, object]]:
-    try:
-        text = Path(path).expanduser().read_text("utf-8-sig")
-    except UnicodeDecodeError:
-        raise ValueError("names a file that is no UTF-8 text") from None
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else "it cannot be opened"
-        raise ValueError(f"is neither a JSON list nor a file that can be read: {reason}") from None
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.strip() and not line.lstrip().startswith("#"):
-            yield f"line {number}", line
+    if text.startswith("["):
+        return in_json(text)
+    lines = in_file(text, "a JSON list")
+    return ((place, line) for place, line in lines if line.strip() and not line.lstrip().startswith("#"))
 
 
 def _read(entries: Iterable[tuple[str, object]]) -> tuple[Account, ...]:
@@ -60,9 +41,7 @@ def _read(entries: Iterable[tuple[str, object]]) -> tuple[Account, ...]:
             accounts[account.id] = account
         except ValueError as error:
             wrong.append(f"{place} {error}")
-    if wrong:
-        more = f"; and {len(wrong) - _MOST_TOLD} more" if len(wrong) > _MOST_TOLD else ""
-        raise ValueError("; ".join(wrong[:_MOST_TOLD]) + more)
+    refuse(wrong)
     if not accounts:
         raise ValueError("names no account")
     return tuple(accounts.values())

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from scrapy_lease.providers.address import Address, parse_address
+from scrapy_lease.providers.entries import in_file, in_json, numbered, refuse
 from scrapy_lease.providers.minted import Gateway, is_gateway, parse_gateway
 
 _BETWEEN_URLS = re.compile(r"[\s,]+(?=[A-Za-z][A-Za-z0-9+.-]*://)")
 _COMMENT = re.compile(r"(?:^|\s)#.*")
-_MOST_TOLD = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,34 +35,16 @@ def checked_proxies(value: str | Sequence[str]) -> Listed:
         raise ValueError(
             f"is a {type(value).__name__}: give a list of proxy URLs, or the path of a file with one a line"
         )
-    return _listed((f"entry {number}", entry) for number, entry in enumerate(value, 1))
+    return _listed(numbered(value))
 
 
 def _from_string(text: str) -> Iterator[tuple[str, object]]:
     if text.startswith("["):
-        try:
-            entries = json.loads(text)
-        except ValueError:
-            raise ValueError("begins like a JSON list and is none") from None
-    elif "://" in text:
-        entries = _BETWEEN_URLS.split(text)
-    else:
-        yield from _from_file(text)
-        return
-    yield from ((f"entry {number}", entry) for number, entry in enumerate(entries, 1))
-
-
-def _from_file(path: str) -> Iterator[tuple[str, object]]:
-    try:
-        text = Path(path).expanduser().read_text("utf-8-sig")
-    except UnicodeDecodeError:
-        raise ValueError("names a file that is no UTF-8 text") from None
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else "it cannot be opened"
-        raise ValueError(f"is neither a proxy URL (with ://) nor a file that can be read: {reason}") from None
-    for number, line in enumerate(text.splitlines(), 1):
-        if entry := _COMMENT.sub("", line).strip():
-            yield f"line {number}", entry
+        return in_json(text)
+    if "://" in text:
+        return numbered(_BETWEEN_URLS.split(text))
+    lines = ((place, _COMMENT.sub("", line).strip()) for place, line in in_file(text, "a proxy URL (with ://)"))
+    return ((place, entry) for place, entry in lines if entry)
 
 
 def _listed(entries: Iterable[tuple[str, object]]) -> Listed:
@@ -81,9 +61,7 @@ def _listed(entries: Iterable[tuple[str, object]]) -> Listed:
                 proxies[parse_address(entry)] = None
         except ValueError as error:
             wrong.append(f"{place} {error}")
-    if wrong:
-        more = f"; and {len(wrong) - _MOST_TOLD} more" if len(wrong) > _MOST_TOLD else ""
-        raise ValueError("; ".join(wrong[:_MOST_TOLD]) + more)
+    refuse(wrong)
     if proxies and gateways:
         raise ValueError(
             "has gateways ({session}) beside proxies: give each kind a pool of its own in LEASE_PROXY_POOLS"
