@@ -115,6 +115,13 @@ class Gate:
         self.on_answered(request)
         if not self.may_send(request):
             raise LeaseLost(f"the response to {request} does not count: its lease is gone")
+        self.hold(request, response)
+
+    def hold(self, request: Request, response: Response) -> None:
+        """Keep the response to *request* here, leased or not, if it asks for a pause.
+
+        :raises LeaseLost: it does, and the request has to go out again.
+        """
         if self.goes_again(request, response):
             raise LeaseLost(f"{request} goes out again: its site asks for a pause")
 
@@ -181,8 +188,7 @@ class GatedHandler:
             await gate.pay_in_time(request)
         if not is_leased and not gate.has_use(request):
             response = await self._handler.download_request(request)
-            if gate.goes_again(request, response):
-                raise LeaseLost(f"{request} goes out again: its site asks for a pause")
+            gate.hold(request, response)
             return response
         gate.enter(request)
         try:
