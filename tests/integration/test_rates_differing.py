@@ -12,15 +12,7 @@ from tests.helpers.fleet import Fleet, Node, until
 from tests.helpers.servers import Server
 from tests.helpers.spiders import crawl
 from tests.integration.cli_tool import Tool
-
-PRODUCTS = """
-class Products(ShopSpider):
-    number = "40"
-
-    async def start(self):
-        for number in range(1, int(self.number) + 1):
-            yield self.page(f"/product/{number}")
-"""
+from tests.integration.test_rates import PRODUCTS
 
 
 def start(shop: Fleet, name: str, limits: dict[str, Any], **settings: str) -> Node:
