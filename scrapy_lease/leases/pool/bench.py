@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -26,9 +27,9 @@ class Bench:
     _line: Line
     _demand: Callable[[], Mapping[str, int]]
 
+    @abstractmethod
     def leave(self, lease: Lease) -> None:
         """The lease has ended: say so, by its farewell."""
-        raise NotImplementedError
 
     @property
     def known(self) -> int:
