@@ -15,7 +15,6 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Self
-from weakref import WeakKeyDictionary
 
 from scrapy import Request
 from scrapy.crawler import Crawler
@@ -27,7 +26,6 @@ from scrapy_lease.accounts.plans import plan_of
 from scrapy_lease.accounts.profile import Profile, Profiles
 from scrapy_lease.accounts.sealing import Sealer, WrongKey
 from scrapy_lease.accounts.trips import Trip, dress
-from scrapy_lease.exceptions import LeaseError
 from scrapy_lease.gate import Gate
 from scrapy_lease.leases.items import Hold
 from scrapy_lease.leases.pool.shelf import Use
@@ -65,22 +63,9 @@ class Accounts(Answers):
         self._hold_of: Callable[[Request], Hold | None] = lambda request: None
         self._closing: asyncio.Task[None] | None = None
 
-    @classmethod
-    def of(cls, crawler: Crawler) -> Self:
-        """Return the accounts of *crawler*, made on first use.
-
-        :raises LeaseError: refusing to start; the message has been logged.
-        """
-        accounts = _accounts.get(crawler)
-        if accounts is None:
-            runtime = Runtime.of(crawler)
-            try:
-                accounts = _accounts[crawler] = cls(crawler, runtime)
-            except LeaseError as error:
-                logger.error("%s", error, extra={"crawler": crawler})
-                raise error.with_traceback(None) from None
-            runtime.parts.append(accounts)
-        return accounts  # type: ignore[return-value]
+    @property
+    def part(self) -> Self:
+        return self
 
     def attach(self, tries: Tries, gate: Gate, wake: Callable[[], None]) -> None:
         super().attach(tries, gate, wake)
@@ -94,8 +79,8 @@ class Accounts(Answers):
 
     def account_of(self, request: Request) -> str:
         """Return the id of the account as which *request* goes now, "" where it goes as none."""
-        trip = self._active.get(request)
-        return "" if trip is None or trip.use is None else trip.use.lease.id
+        use = self.use_of(request)
+        return "" if use is None else use.lease.id
 
     # what the gate asks
 
@@ -221,6 +206,3 @@ class Accounts(Answers):
         if self._closing is None:
             logger.error("%s; closing", error)
             self._closing = asyncio.ensure_future(self._crawler.engine.close_spider_async(reason=self.goods.reason))
-
-
-_accounts: WeakKeyDictionary[Crawler, Accounts] = WeakKeyDictionary()

@@ -18,7 +18,7 @@ import logging
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from scrapy import Request
@@ -35,7 +35,7 @@ from scrapy_lease.pools.routing import Router
 from scrapy_lease.pools.trip import Trip
 from scrapy_lease.pools.waiting_room import WaitingRoom
 from scrapy_lease.pools.watch import Watch
-from scrapy_lease.runtime import Runtime
+from scrapy_lease.runtime import Part, Runtime
 
 if TYPE_CHECKING:
     from scrapy_lease.scheduler.tries import Tries
@@ -46,7 +46,7 @@ T = TypeVar("T", bound=Trip)
 
 
 class Uses(Generic[T]):
-    """See the module's docstring.
+    """See the module's docstring; use :meth:`of` of its kinds.
 
     :param waits: pool -> LEASE_…_WAIT.
     :ivar waiting_room: what the scheduler asks and tells.
@@ -74,6 +74,28 @@ class Uses(Generic[T]):
         self._pools = self.keeper.pools
         for name, pool in self._pools.items():
             pool.watched_by(partial(self.waiting_room.has_untried, name))
+
+    @classmethod
+    def of(cls, crawler: Crawler) -> Self:
+        """Return those of *crawler*, made on first use.
+
+        :raises LeaseError: refusing to start; the message has been logged.
+        """
+        made = _made.setdefault(crawler, {})
+        if cls not in made:
+            runtime = Runtime.of(crawler)
+            try:
+                made[cls] = cls(crawler, runtime)  # type: ignore[call-arg]
+            except LeaseError as error:
+                logger.error("%s", error, extra={"crawler": crawler})
+                raise error.with_traceback(None) from None
+            runtime.parts.append(made[cls].part)
+        return cast("Self", made[cls])
+
+    @property
+    def part(self) -> Part:
+        """What the runtime starts and stops."""
+        return self.keeper
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.keeper}>"
@@ -178,6 +200,10 @@ class Uses(Generic[T]):
         logger.debug("%s goes back to the backlog: %s", request, reason)
         self._turn_back(request)
         return request
+
+
+#: Kind -> what was made of it, for each crawl.
+_made: WeakKeyDictionary[Crawler, dict[type, Any]] = WeakKeyDictionary()
 
 
 def both(first: Callable[[Request], None], second: Callable[[Request], None]) -> Callable[[Request], None]:

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, Self, cast
-from weakref import WeakKeyDictionary
+from typing import Any, cast
 
 from scrapy import Request
 from scrapy.crawler import Crawler
 from scrapy.exceptions import IgnoreRequest
 from scrapy.http import Response
 
-from scrapy_lease.exceptions import LeaseError, LeaseLost, NoProxy, SettingsError
+from scrapy_lease.exceptions import LeaseLost, NoProxy, SettingsError
 from scrapy_lease.leases.pool.options import Judgement, Kind, PoolOptions, Sentence
 from scrapy_lease.leases.pool.refill import RefillOptions
 from scrapy_lease.leases.pool.shelf import Use
@@ -60,23 +59,6 @@ class Proxies(Uses[Trip]):
         self.key_of: Callable[[Request], str] = lambda request: ""
         self.is_bound: Callable[[Request], bool] = lambda request: False
         self.found: Callable[[Request], Verdict | None] = lambda request: None
-
-    @classmethod
-    def of(cls, crawler: Crawler) -> Self:
-        """Return the proxies of *crawler*, made on first use.
-
-        :raises LeaseError: refusing to start; the message has been logged.
-        """
-        proxies = _proxies.get(crawler)
-        if proxies is None:
-            runtime = Runtime.of(crawler)
-            try:
-                proxies = _proxies[crawler] = cls(crawler, runtime)
-            except LeaseError as error:
-                logger.error("%s", error, extra={"crawler": crawler})
-                raise error.with_traceback(None) from None
-            runtime.parts.append(proxies.keeper)
-        return proxies  # type: ignore[return-value]
 
     # what the middlewares see
 
@@ -200,9 +182,6 @@ class Proxies(Uses[Trip]):
             self.keeper.failures.note(trip.pool, why)
             logger.debug("%s through %s: %s (%s)", request, shown(use.lease.id), word, why)
         return sentence
-
-
-_proxies: WeakKeyDictionary[Crawler, Proxies] = WeakKeyDictionary()
 
 
 def _plan(crawler: Crawler, runtime: Runtime, name: str, settings: PoolSettings) -> Plan:
