@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule, run_state_machine_as_test
 
 from scrapy_lease.store.keys import Namespace
-from scrapy_lease.store.pool_scripts import Backoff, Lease, PoolScripts, Resource, Verdict
+from scrapy_lease.store.pool_scripts import Backoff, Lease, PoolScripts, Resource
 from scrapy_lease.store.scripts import Scripts
 from tests.helpers.servers import Server
 from tests.lua.account_bed import Rules
@@ -105,18 +105,12 @@ class Accounts(Pools):
     )
     def settle(self, number: int, rows: list[tuple[str, int, Any]], lost: bool) -> None:
         """A node speaks of what it holds, of an earlier lease of that, or of what anybody ever had."""
-        node = self.node(number)
-        own = list(node.holds.items())
-        earlier = [hold for hold in self.granted if hold[0] in node.holds and hold not in own]
-        verdicts = []
-        for whose, pick, (verb, args) in rows:
-            if holds := {"own": own, "earlier": earlier}.get(whose) or self.granted:
-                name, fence = holds[-1 - pick % len(holds)]
-                known = self.bench.model.known.get(name)
-                day = known.day if known else 0
-                verdicts.append(Verdict(name, fence, verb, tuple(day if arg == "its day" else arg for arg in args)))
-        if verdicts:
-            node.settle(verdicts, lost)
+        self.speak(number, rows, lost)
+
+    def args_for(self, name: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        known = self.bench.model.known.get(name)
+        day = known.day if known else 0
+        return tuple(day if arg == "its day" else arg for arg in args)
 
     @rule(name=names, length=st.sampled_from((2000, 30_000)))
     def cool(self, name: str, length: int) -> None:

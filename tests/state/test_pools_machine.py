@@ -122,15 +122,23 @@ class Pools(RuleBasedStateMachine):
     )
     def settle(self, number: int, rows: list[tuple[str, int, Any]], lost: bool) -> None:
         """A node speaks of what it holds, of an earlier lease of that, or of what anybody ever had."""
+        self.speak(number, rows, lost)
+
+    def speak(self, number: int, rows: list[tuple[str, int, Any]], lost: bool) -> None:
         node = self.node(number)
         own = list(node.holds.items())
         earlier = [hold for hold in self.granted if hold[0] in node.holds and hold not in own]
         verdicts = []
         for whose, pick, (verb, args) in rows:
             if holds := {"own": own, "earlier": earlier}.get(whose) or self.granted:
-                verdicts.append(Verdict(*holds[-1 - pick % len(holds)], verb, args))
+                name, fence = holds[-1 - pick % len(holds)]
+                verdicts.append(Verdict(name, fence, verb, self.args_for(name, args)))
         if verdicts:
             node.settle(verdicts, lost)
+
+    def args_for(self, name: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """What is said of *name* besides the verb."""
+        return args
 
     @rule(number=nodes, ttl=st.sampled_from(TTLS))
     def beat(self, number: int, ttl: int) -> None:
