@@ -16,7 +16,7 @@ from tests.helpers.servers import LOOPBACK, reserve_port
 LINKS_PER_LIST = 100
 PARAGRAPHS = 12
 #: Addresses at which the site takes the part of a forward proxy too: what a proxy itself takes is not measured.
-PROXIES = [f"127.0.1.{number}" for number in range(1, 33)]
+PROXIES = [f"127.0.65.{number}" for number in range(1, 33)]
 
 CONFIGURATION = """
 daemon off; master_process off; {user}
