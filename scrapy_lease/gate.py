@@ -41,6 +41,9 @@ class Guard(Protocol):
     def may_send(self, request: Request) -> bool:
         """May it be sent at this instant, as far as that goes? True where there is none."""
 
+    def sent(self, request: Request) -> None:
+        """It is sent at this instant."""
+
     def cut_off(self, request: Request) -> None:
         """Its download is being cut off."""
 
@@ -52,8 +55,8 @@ class Gate:
     lease still stands; ``on_sent(request)`` and ``on_answered(request)``: called for each leased request that passes,
     and when its response is here; ``is_alone()``: whether the crawl goes on although the session is not confirmed,
     because the store is away and LEASE_ON_STORE_DOWN allows it. Where proxies or accounts are leased, each of
-    ``guards`` tells whether a request goes with one, and whether that is still this process's, and hears when its
-    download is cut off. Where rates are limited,
+    ``guards`` tells whether a request goes with one, and whether that is still this process's, and hears when it is
+    sent, and when its download is cut off. Where rates are limited,
     ``pay(request)`` spends what a request costs, or tells that it cannot; ``pay_in_time(request)`` waits for that, for
     requests that nobody can take back; ``goes_again(request, response)`` tells whether an answer is none: it asks for a
     pause.
@@ -96,13 +99,17 @@ class Gate:
         :raises LeaseLost: the session is not confirmed at this instant, a lease is gone, or a permit is missing.
         """
         may_send = self.is_open and self.may_send(request)
-        if not may_send or not all([guard.may_send(request) for guard in self.guards]):
+        for guard in self.guards:
+            may_send = may_send and guard.may_send(request)
+        if not may_send:
             raise LeaseLost(f"{request} is not sent: what it needs is not leased with certainty at this moment")
         if self.is_leased(request) and not self.pay(request):
             raise LeaseLost(f"{request} is not sent: there is no permit of its rate limits at this moment")
         task = asyncio.current_task()
         assert task is not None
         self._under_way[request] = task
+        for guard in self.guards:
+            guard.sent(request)
         self.on_sent(request)
         if self._timer is None:
             self._watch()

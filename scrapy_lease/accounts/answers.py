@@ -56,7 +56,7 @@ class Answers(Uses[Trip]):
             return response
         verdict = UNUSED
         is_proxied = self._proxies is not None and self._proxies.has_use(request)
-        if trip.passed:
+        if trip.is_sent:
             judge = self._judge if is_proxied or trip.is_bound else self._direct_judge
             verdict = judge.response(request, response, is_scheduled=trip.is_scheduled)
         trip.verdict = verdict

@@ -32,7 +32,6 @@ from scrapy_lease.leases.pool.shelf import Use
 from scrapy_lease.leases.session import Beat
 from scrapy_lease.meta import read_record
 from scrapy_lease.pools.routing import AccountRouter, site_of
-from scrapy_lease.pools.uses import both
 from scrapy_lease.pools.waiting_room import name_in
 from scrapy_lease.runtime import Runtime
 
@@ -70,7 +69,6 @@ class Accounts(Answers):
     def attach(self, tries: Tries, gate: Gate, wake: Callable[[], None]) -> None:
         super().attach(tries, gate, wake)
         self._hold_of = tries.hold_of
-        gate.on_sent = both(gate.on_sent, self._sent)
 
     def go_through(self, proxies: Proxies) -> None:
         """Let each account have its own proxy of *proxies*."""
@@ -94,6 +92,13 @@ class Accounts(Answers):
         visitor: Profile | None = request.meta.get(LOGIN)
         return visitor is None or visitor.lease.is_held
 
+    def sent(self, request: Request) -> None:
+        super().sent(request)
+        trip = self._active.get(request)
+        if trip is not None and trip.use is not None:
+            trip.sent_at = time.monotonic()
+            trip.use.sent()
+
     # what the middlewares see
 
     def enters(self, request: Request) -> Request | Awaitable[Request | None] | None:
@@ -102,7 +107,7 @@ class Accounts(Answers):
         :returns: None, or what to wait for; a request: it has to go back.
         :raises RequestRefused: its meta asks for what there is not.
         """
-        self.waiting_room.left(request)
+        site = self.waiting_room.left(request) or site_of(request)
         visitor: Profile | None = request.meta.get(LOGIN)
         if visitor is not None:
             dress(request, visitor)
@@ -115,7 +120,7 @@ class Accounts(Answers):
         if trip is None:
             trip = self._trips[request] = Trip()
         trip.is_scheduled = is_scheduled
-        name, site = name_in(way, trip), site_of(request)
+        name = name_in(way, trip)
         avoid = trip.avoid.union(self.spent()) if self.spent is not None else trip.avoid
         hold = self._hold_of(request)
         keep = hold.account if hold is not None and hold.account not in avoid else ""
@@ -190,12 +195,6 @@ class Accounts(Answers):
     def _look(self) -> None:
         super()._look()
         self._profiles.keep(time.monotonic())
-
-    def _sent(self, request: Request) -> None:
-        trip = self._active.get(request)
-        if trip is not None and trip.use is not None:
-            trip.sent_at = time.monotonic()
-            trip.use.sent()
 
     def _profile_of(self, request: Request) -> Profile | None:
         trip = self._active.get(request)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 from scrapy_lease.exceptions import SessionLost
@@ -25,12 +26,9 @@ AUTO_TTL = ((10, 5.0), (50, 10.0), (200, 30.0))
 MAX_TTL = 60.0
 
 
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-
-
-def boot_time() -> float:
-    """Return seconds on a clock that nobody can step and that goes on while the machine sleeps."""
-    return time.clock_gettime(_CLOCK)
+#: Returns seconds on a clock that nobody can step and that goes on while the machine sleeps. No function of ours, since
+#: each step of a request reads it.
+boot_time: Callable[[], float] = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class Opened(Protocol):

@@ -47,9 +47,6 @@ class AccountJudge:
     def from_crawler(cls, crawler: Crawler) -> Self:
         return cls(Accounts.of(crawler))
 
-    def process_request(self, request: Request) -> None:
-        self._accounts.passed(request)
-
     def process_response(self, request: Request, response: Response) -> Response | Request:
         return self._accounts.answered(request, response)
 

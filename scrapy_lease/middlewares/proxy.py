@@ -41,9 +41,6 @@ class JudgeMiddleware:
     def from_crawler(cls, crawler: Crawler) -> Self:
         return cls(Proxies.of(crawler))
 
-    def process_request(self, request: Request) -> None:
-        self._proxies.passed(request)
-
     def process_response(self, request: Request, response: Response) -> Response | Request:
         return self._proxies.answered(request, response)
 

@@ -16,7 +16,7 @@ class Trip:
     many of its pools gave it up; ``retries``: how often it went out again.
     """
 
-    __slots__ = ("avoid", "bans", "is_scheduled", "passed", "pool", "retries", "since", "use", "was_cut")
+    __slots__ = ("avoid", "bans", "is_scheduled", "is_sent", "pool", "retries", "since", "use", "was_cut")
 
     def __init__(self) -> None:
         self.use: Use | None = None
@@ -24,8 +24,8 @@ class Trip:
         self.avoid: frozenset[str] = frozenset()
         self.bans = self.retries = 0
         self.is_scheduled = False
-        #: Has it passed the last middleware that could answer it?
-        self.passed = False
+        #: Was it sent in its present use?
+        self.is_sent = False
         #: Was the download of its present use cut off here?
         self.was_cut = False
         #: Clock time (s) at which its present use began.
@@ -50,7 +50,7 @@ class Trip:
 
     def begin(self, request: Request, use: Use, pool: str) -> None:
         """Let *request* go with the resource of *use*."""
-        self.use, self.pool, self.passed, self.was_cut = use, pool, False, False
+        self.use, self.pool, self.is_sent, self.was_cut = use, pool, False, False
         self.since = time.monotonic()
 
     def finish(self, request: Request) -> Use | None:

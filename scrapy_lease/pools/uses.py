@@ -57,10 +57,13 @@ class Uses(Generic[T]):
     def __init__(self, crawler: Crawler, runtime: Runtime, router: Router, plans: Mapping[str, Plan]) -> None:
         self._tracker = Tracker.of(crawler)
         self._router = router
+        #: Those that outlive a use, of requests that went out again at least.
         self._trips: WeakKeyDictionary[Request, T] = WeakKeyDictionary()
         #: Those whose request has a lease now.
         self._active: dict[Request, T] = {}
         self._watch = Watch(self.goods, self._active, lambda pool: self._pools[pool].options.wait)
+        #: Does the scheduler tell when the way of a request through the downloader has ended?
+        self._hears_of_ends = False
         self._turn_back: Callable[[Request], None] = lambda request: None
         #: Called with a request and its answer, by which the site asks for a pause.
         self.on_limited: Callable[[Request, Response], None] = lambda request, response: None
@@ -108,9 +111,10 @@ class Uses(Generic[T]):
         :param wake: lets the engine ask for requests.
         """
         room = self.waiting_room
-        before = tries.may_start
-        tries.may_start = room.may_start if before is None else lambda one: before(one) and room.may_start(one)
-        tries.on_out, tries.on_in = both(tries.on_out, room.handed_out), both(tries.on_in, room.left)
+        tries.conditions.append(room.may_start)
+        tries.on_out.append(room.handed_out)
+        tries.on_in.append(self._came_in)
+        self._hears_of_ends = True
         room.ready, room.held = tries.ready, lambda: (found.request for found in tries.window)
         self._turn_back, self._watch.cut = tries.turn_back, gate.cut
         gate.guards.append(self)
@@ -132,18 +136,16 @@ class Uses(Generic[T]):
         trip = self._active.get(request)
         return trip is None or trip.may_go_on
 
+    def sent(self, request: Request) -> None:
+        """*request* is sent at this instant."""
+        trip = self._active.get(request)
+        if trip is not None:
+            trip.is_sent = True
+
     def cut_off(self, request: Request) -> None:
         """The download of *request* is being cut off."""
         if (trip := self._active.get(request)) is not None:
             trip.was_cut = True
-
-    # what the middlewares see
-
-    def passed(self, request: Request) -> None:
-        """*request* has passed the middlewares that could have answered it."""
-        trip = self._active.get(request)
-        if trip is not None:
-            trip.passed = True
 
     # inside
 
@@ -163,10 +165,17 @@ class Uses(Generic[T]):
         trip.begin(request, use, name)
         self._active[request] = trip
         self.keeper.serves(name)
-        task = asyncio.current_task()
-        assert task is not None
-        # Whatever the other middlewares do, this ends with the chain.
-        task.add_done_callback(partial(self._chain_ended, request, trip, use))
+        # Whatever the other middlewares do, this ends with the chain. Its scheduler tells of that; others have none.
+        if not (trip.is_scheduled and self._hears_of_ends):
+            task = asyncio.current_task()
+            assert task is not None
+            task.add_done_callback(partial(self._chain_ended, request, trip, use))
+
+    def _came_in(self, request: Request) -> None:
+        self.waiting_room.left(request)
+        trip = self._active.get(request)
+        if trip is not None:
+            self._give_up_use(request, trip)
 
     def _chain_ended(self, request: Request, trip: T, use: Use, task: asyncio.Task[Any]) -> None:
         if trip.use is use:
@@ -189,6 +198,7 @@ class Uses(Generic[T]):
     def _again(self, request: Request, trip: T, reason: str) -> Request:
         trip.retries += 1
         if trip.retries <= self._tries_of(trip):
+            self._trips[request] = trip
             return request
         return self._give_up(request, trip, f"after {trip.retries} tries: {reason}")
 
@@ -204,13 +214,3 @@ class Uses(Generic[T]):
 
 #: Kind -> what was made of it, for each crawl.
 _made: WeakKeyDictionary[Crawler, dict[type, Any]] = WeakKeyDictionary()
-
-
-def both(first: Callable[[Request], None], second: Callable[[Request], None]) -> Callable[[Request], None]:
-    """Return what calls both."""
-
-    def call(request: Request) -> None:
-        first(request)
-        second(request)
-
-    return call

@@ -40,9 +40,11 @@ class WaitingRoom:
         self._trips = trips
         self._keeper = keeper
         self._held_up: WeakSet[Request] = WeakSet()
-        #: Requests that were handed out and have not come for their resource yet -> pool and key; how many for each
-        #: pool, and for each key there.
-        self._expected: dict[Request, tuple[str, str]] = {}
+        #: Requests that were handed out and have not come for their resource yet -> pool, site and key; how many for
+        #: each pool, and for each key there.
+        self._expected: dict[Request, tuple[str, str, str]] = {}
+        #: What was asked for last, and what it needs: who may start is handed out next.
+        self._asked: tuple[Request, tuple[str, str, str] | None] | None = None
         self._coming: Counter[str] = Counter()
         self._coming_of_key: Counter[tuple[str, str]] = Counter()
 
@@ -52,6 +54,7 @@ class WaitingRoom:
     def may_start(self, request: Request) -> bool:
         """Would a request that is held ready get its resource at once? True too for one that goes without."""
         need = self._need_of(request)
+        self._asked = request, need
         if need is None:
             return True
         name, _, key = need
@@ -62,11 +65,12 @@ class WaitingRoom:
 
     def handed_out(self, request: Request) -> None:
         """A request that may start goes to the engine."""
-        need = self._need_of(request)
+        asked, self._asked = self._asked, None
+        need = asked[1] if asked is not None and asked[0] is request else self._need_of(request)
         if need is None:
             return
         name, _, key = need
-        self._expected[request] = name, key
+        self._expected[request] = need
         self._coming[name] += 1
         if key:
             self._coming_of_key[name, key] += 1
@@ -74,16 +78,21 @@ class WaitingRoom:
             self._held_up.discard(request)
             self._keeper.count(name, "waited")
 
-    def left(self, request: Request) -> None:
-        """A request that was handed out comes for its resource, or its way through the downloader has ended before."""
+    def left(self, request: Request) -> str | None:
+        """A request that was handed out comes for its resource, or its way through the downloader has ended before.
+
+        :returns: its site, None if it has left before.
+        """
         expected = self._expected.pop(request, None)
         if expected is None:
-            return
-        self._coming[expected[0]] -= 1
-        if expected[1]:
-            self._coming_of_key[expected] -= 1
-            if not self._coming_of_key[expected]:
-                del self._coming_of_key[expected]
+            return None
+        name, site, key = expected
+        self._coming[name] -= 1
+        if key:
+            self._coming_of_key[name, key] -= 1
+            if not self._coming_of_key[name, key]:
+                del self._coming_of_key[name, key]
+        return site
 
     def is_hopeless(self, request: Request) -> bool:
         """Did a request held ready wait for LEASE_…_WAIT while nobody got one of its pool? Told once."""
@@ -132,7 +141,8 @@ class WaitingRoom:
             way = self._router.way_of(request, is_media=False)
             if way is None:
                 return None
-            name = name_in(way, self._trips.get(request))
+            # The way of nearly all, without a look for a trip.
+            name = way[0] if len(way) == 1 else name_in(way, self._trips.get(request))
             return name, site_of(request), self._router.key_of(request, name)
         except RequestRefused:
             return None

@@ -39,12 +39,12 @@ class Watch:
             if not trip.may_go_on:
                 self.cut(request)
             limit = self._wait_of(trip.pool)
-            if not trip.passed and now - trip.since > limit and not self._is_warned:
+            if not trip.is_sent and now - trip.since > limit and not self._is_warned:
                 self._is_warned = True
                 goods = self._goods
                 logger.warning(
                     "%s has held %s of pool %s for more than %g s (%s) and was not sent: a downloader middleware with "
-                    "a number above %d keeps it; give that one a lower number",
+                    "a number above %d keeps it (give that one a lower number), or the delay of its download slot",
                     request, goods.one, trip.pool, limit, goods.wait, goods.number,
                 )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from hashlib import blake2b
 from urllib.parse import quote
 
@@ -29,6 +30,7 @@ def identity(proxy: str | Address, namespace: str, *, shown_user: str | None = N
     return f"{at.endpoint}{'/' if user else ''}{user}#{digest}"
 
 
+@lru_cache(maxsize=1024)
 def shown(identity: str) -> str:
     """Return an id as logs, stats and ``response.meta`` show it: ``host:port#1a2b``."""
     place, _, digest = identity.rpartition("#")

@@ -68,7 +68,7 @@ class Proxies(Uses[Trip]):
         :returns: None, or what to wait for; a request: it has to go back.
         :raises RequestRefused: its meta asks for what there is not.
         """
-        self.waiting_room.left(request)
+        site = self.waiting_room.left(request) or site_of(request)
         if self.is_bound(request):
             return None
         is_scheduled, owner = self._tracker.is_handed_out(request), self.key_of(request)
@@ -79,11 +79,10 @@ class Proxies(Uses[Trip]):
                 strip(request)
             return None
         if trip is None:
-            trip = self._trips[request] = Trip()
+            trip = Trip()
         trip.is_scheduled = is_scheduled
         name = name_in(way, trip)
         key = self._router.key_of(request, name, owner)
-        site = site_of(request)
         avoid = trip.avoid.union(self.spent()) if self.spent is not None else trip.avoid
         use = self._pools[name].take_now(site, sticky=key, avoid=avoid)
         if use is None:
@@ -101,7 +100,7 @@ class Proxies(Uses[Trip]):
         if trip is None:
             return response
         verdict = UNUSED
-        if trip.passed:
+        if trip.is_sent:
             verdict = self.found(request) or self._judge.response(request, response, is_scheduled=trip.is_scheduled)
             if verdict.word == "limited":
                 self.on_limited(request, response)
@@ -127,7 +126,7 @@ class Proxies(Uses[Trip]):
             self._end(request, trip, UNUSED)
             return self._again(request, trip, "the lease was lost")
         verdict, url = UNUSED, url_of(trip.use.lease.body)
-        if trip.passed:
+        if trip.is_sent:
             verdict = self._judge.exception(request, error, is_scheduled=trip.is_scheduled)
         why = words_of(error)
         sentence = self._end(request, trip, verdict, why)
@@ -172,7 +171,7 @@ class Proxies(Uses[Trip]):
         if word == "rejected":
             pool.end(use, _TARGET)
             return "rejected"
-        if word == "unused" and trip.passed:
+        if word == "unused" and trip.is_sent:
             word = "cut" if trip.was_cut else "back"
         judgement = Judgement(cast(Kind, word), url, verdict.wait or 0.0)
         sentence = pool.end(use, judgement, trip.refusals)

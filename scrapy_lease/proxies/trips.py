@@ -49,12 +49,12 @@ class Trip(trip.Trip):
         """Let *request* go through the proxy of *use*, and no longer than that lives."""
         super().begin(request, use, pool)
         strip(request)
-        request.meta["proxy"] = url_of(use.lease.body)
-        left = use.life_left
-        if left is not None and not 0 < (request.meta.get(_TIMEOUT) or 0) <= left:
-            self._own_timeout = request.meta.get(_TIMEOUT)
+        meta, left = request.meta, use.life_left
+        meta["proxy"] = url_of(use.lease.body)
+        if left is not None and not 0 < (meta.get(_TIMEOUT) or 0) <= left:
+            self._own_timeout = meta.get(_TIMEOUT)
             self._is_capped = True
-            request.meta[_TIMEOUT] = max(left, SHORTEST)
+            meta[_TIMEOUT] = max(left, SHORTEST)
 
     def finish(self, request: Request) -> Use | None:
         use = super().finish(request)
@@ -90,6 +90,8 @@ def clean(error: Exception, url: str) -> Exception | None:
 
 def strip(request: Request) -> None:
     """Take a proxy and its credentials from *request*, so that neither it nor a copy carries them to another."""
-    request.headers.pop(_AUTHORIZATION, None)
-    request.meta.pop(_AUTHORIZED, None)
-    request.meta.pop("proxy", None)
+    # Past what Headers does to find a name's usual form, which this is.
+    dict.pop(request.headers, _AUTHORIZATION, None)
+    meta = request.meta
+    meta.pop(_AUTHORIZED, None)
+    meta.pop("proxy", None)

@@ -23,7 +23,6 @@ from scrapy.http import Response
 from scrapy_lease.leases.rates import RateOptions, Rates
 from scrapy_lease.leases.session import Beat
 from scrapy_lease.outcomes import Tracker
-from scrapy_lease.pools.uses import both
 from scrapy_lease.rates.addresses import Addresses, exit_of
 from scrapy_lease.rates.blocks import Blocks
 from scrapy_lease.rates.charges import Charge, Charges
@@ -127,12 +126,9 @@ class Limiter:
             self._charger.account_of = accounts.account_of
             if self._has_accounts:
                 self._spent["account"] = Addresses(accounts)
-        if proxies is None and accounts is None:
-            tries.may_start, tries.on_out, tries.on_in = self.may_start, self.handed_out, self.left
-        else:
-            before = tries.may_start
-            tries.may_start = lambda request: (before is None or before(request)) and self.may_start(request)
-            tries.on_out, tries.on_in = both(tries.on_out, self.handed_out), both(tries.on_in, self.left)
+        tries.conditions.append(self.may_start)
+        tries.on_out.append(self.handed_out)
+        tries.on_in.append(self.left)
         self._parking = Parking(tries, self._charges.likely, self._park_after)
         self._wake_engine = wake
 

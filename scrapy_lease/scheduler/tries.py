@@ -91,11 +91,11 @@ class Tries:
         self.loose = 0
         #: Called with a look that did not end well.
         self.on_look_failed: Callable[[Look], None] = lambda look: None
-        #: May a request start now, as far as its proxy goes? None: no proxies are leased.
-        self.may_start: Callable[[Request], bool] | None = None
-        #: Called with a request that is handed out, and when its way through the downloader ends.
-        self.on_out: Callable[[Request], None] = lambda request: None
-        self.on_in: Callable[[Request], None] = lambda request: None
+        #: Asked in turn whether a request may start now, as far as its proxy, its account and its permits go.
+        self.conditions: list[Callable[[Request], bool]] = []
+        #: Called in turn with a request that is handed out, and when its way through the downloader ends.
+        self.on_out: list[Callable[[Request], object]] = []
+        self.on_in: list[Callable[[Request], object]] = []
         self._is_warned = False
         tracker.on_outcome = self.ended
         tracker.on_downloaded = self._downloaded
@@ -239,17 +239,21 @@ class Tries:
         """Hand the best request to the engine; None: nothing can be sent now."""
         if not self._gate.is_open or self._session.is_lost:
             return None
-        may_start = self.may_start
-        found = self.window.take(
-            self._slots.can_send, None if may_start is None else lambda found: may_start(found.request)
-        )
+        found = self.window.take(self._slots.can_send, self._may_start if self.conditions else None)
         if found is None:
             return None
         self._slots.handed_out(found.request)
-        self.on_out(found.request)
+        for handed_out in self.on_out:
+            handed_out(found.request)
         self._goes_out(found)
         self._tracker.track(found.request)
         return found.request
+
+    def _may_start(self, found: Try) -> bool:
+        may_start = True
+        for condition in self.conditions:
+            may_start = may_start and condition(found.request)
+        return may_start
 
     def entered(self, request: Request, hold: Hold | None) -> None:
         """Go on with a request that the engine took from another scheduler, and that is tracked.
@@ -452,7 +456,8 @@ class Tries:
         self._progress(request)
 
     def _downloaded(self, request: Request) -> None:
-        self.on_in(request)
+        for came_in in self.on_in:
+            came_in(request)
         self._slots.ended(request)
         self._progress(request)
 

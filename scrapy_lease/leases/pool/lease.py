@@ -166,9 +166,9 @@ class Use:
             if self.lease.purse is not None:
                 self.lease.purse.sent()
 
-    def settle_up(self, kind: str) -> None:
-        """It has ended so: what was not sent has its permit back."""
-        if self.lease.purse is not None and not self.is_sent and kind in ("unused", "cold"):
-            self.lease.purse.unused()
+    def settle_up(self, purse: Purse, kind: str) -> None:
+        """It has ended so: what was not sent has its permit of the *purse* back."""
+        if not self.is_sent and kind in ("unused", "cold"):
+            purse.unused()
         else:
             self.sent()

@@ -153,12 +153,19 @@ class Pool:
         places = sum(max(0, self.options.concurrency - lease.uses) for lease in fit)
         return places > coming if others else None
 
-    def room(self, site: str) -> int:
-        """Return how many requests to *site* could start now, one after the other."""
+    def has_room_beside(self, site: str, coming: int) -> bool:
+        """Could one more request to *site* start now, besides *coming* that are about to?"""
         if not self.has_room(site):
-            return 0
-        leases = self._shelf.open.values()
-        return max(1, sum(self._shelf.places_on(lease, site) for lease in leases if site not in lease.rests))
+            return False
+        if not coming:
+            return True
+        places, concurrency = 0, self.options.concurrency
+        for lease in self._shelf.open.values():
+            if site not in lease.rests:
+                places += lease.places(concurrency)
+                if places > coming:
+                    return True
+        return False
 
     def may_come(self, site: str, sticky: str, coming: int, coming_of_key: int, keep: str = "") -> bool:
         """May one more request come for its lease now, besides *coming* that are about to?
@@ -176,9 +183,9 @@ class Pool:
             self._stock.is_awaited = True
             return False
         if not sticky:
-            return self.room(site) > coming
+            return self.has_room_beside(site, coming)
         if self._shelf.bound(sticky, site) is None:
-            return not coming_of_key and not self._line.has_key(sticky) and self.room(site) > coming
+            return not coming_of_key and not self._line.has_key(sticky) and self.has_room_beside(site, coming)
         lease = self._find(site, sticky, _NONE)
         if lease is not None and self._shelf.places_on(lease, site) > coming_of_key:
             return True
@@ -202,7 +209,8 @@ class Pool:
             return sentence_of(judgement.kind)
         use.is_over = True
         lease = use.lease
-        use.settle_up(judgement.kind)
+        if lease.purse is not None:
+            use.settle_up(lease.purse, judgement.kind)
         self._stock.vitals.judged(judgement.kind)
         if judgement.kind == "ok" and not use.is_probe and not lease.suspects and use.site in lease.told:
             lease.serves.add(use.site)
