@@ -59,7 +59,8 @@ def write_record(
 
 def read_record(meta: Mapping[str, Any]) -> LeaseRecord | None:
     """Return the lease record in `meta`, None where there is none."""
-    return cast("LeaseRecord | None", meta.get(LEASE))
+    record: LeaseRecord | None = meta.get(LEASE)
+    return record
 
 
 def drop_record(meta: MutableMapping[str, Any]) -> None:

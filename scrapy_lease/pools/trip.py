@@ -7,6 +7,7 @@ import time
 from scrapy import Request
 
 from scrapy_lease.leases.pool.shelf import Use
+from scrapy_lease.leases.session import boot_time
 
 
 class Trip:
@@ -45,8 +46,8 @@ class Trip:
         use = self.use
         if use is None or not use.is_valid:
             return False
-        left = use.life_left
-        return left is None or left > 0
+        until = use.lease.until
+        return until is None or until > boot_time()
 
     def begin(self, request: Request, use: Use, pool: str) -> None:
         """Let *request* go with the resource of *use*."""

@@ -20,7 +20,7 @@ from scrapy_lease.leases.pool.options import Judgement, Kind, PoolOptions, Sente
 from scrapy_lease.leases.pool.refill import RefillOptions
 from scrapy_lease.leases.pool.shelf import Use
 from scrapy_lease.meta import read_record
-from scrapy_lease.policy import UNUSED, Judge, Verdict, words_of
+from scrapy_lease.policy import OK, UNUSED, Judge, Verdict, words_of
 from scrapy_lease.pools.goods import PROXY
 from scrapy_lease.pools.keeper import Plan
 from scrapy_lease.pools.routing import ProxyRouter, site_of
@@ -104,7 +104,7 @@ class Proxies(Uses[Trip]):
             verdict = self.found(request) or self._judge.response(request, response, is_scheduled=trip.is_scheduled)
             if verdict.word == "limited":
                 self.on_limited(request, response)
-        why = f"status {response.status}"
+        why = "" if verdict is OK else f"status {response.status}"
         sentence = self._end(request, trip, verdict, why)
         if sentence == "pass":
             return response
