@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from typing import Any, Self
 
-from itemadapter import ItemAdapter
 from scrapy.crawler import Crawler
 from scrapy.exceptions import DropItem
 from scrapy.pipelines import ItemPipelineManager
@@ -67,6 +66,9 @@ class _Guarded:
         record = read_record(request.meta) if request is not None else None
         if record is None:
             return
+        # With it comes each library of item classes that is installed, pydantic's old one too.
+        from itemadapter import ItemAdapter
+
         try:
             ItemAdapter(item)[field] = record["fence"]
         except (KeyError, TypeError, AttributeError, ValueError) as error:

@@ -7,6 +7,7 @@ import math
 import random
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,9 +15,11 @@ from scrapy_lease.leases.pool.complaints import Complaints
 from scrapy_lease.leases.pool.supply import Delivery, FetchFailed
 from scrapy_lease.providers.address import Address, parse_address
 from scrapy_lease.providers.base import Batch, Provider, Proxy
-from scrapy_lease.providers.checking import Check
 from scrapy_lease.providers.identity import identity
 from scrapy_lease.store.pool_scripts import Resource
+
+if TYPE_CHECKING:
+    from scrapy_lease.providers.checking import Check
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scrapy.crawler import Crawler
 from scrapy.utils.misc import build_from_crawler, load_object
@@ -13,12 +13,13 @@ from scrapy.utils.misc import build_from_crawler, load_object
 from scrapy_lease.leases.pool.supply import Limit
 from scrapy_lease.providers.api import Api
 from scrapy_lease.providers.base import Provider, Proxy
-from scrapy_lease.providers.checking import Check
-from scrapy_lease.providers.http import HttpProvider
 from scrapy_lease.providers.listed import Listed
 from scrapy_lease.providers.minted import Minted
 from scrapy_lease.providers.source import ProxySource, resource_of
 from scrapy_lease.store.pool_scripts import Resource
+
+if TYPE_CHECKING:
+    from scrapy_lease.providers.checking import Check
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,9 @@ def supply_of(
         source = ProxySource(Minted(listed.gateways, lifetime, accounts), target=target, **options)
         limits = ()
     elif api is not None:
+        # With it comes aiohttp, which costs a tenth of a second.
+        from scrapy_lease.providers.http import HttpProvider
+
         source = ProxySource(HttpProvider(api), most=api.max_count, **options)
         limits = (*limits, *([api.calls] if api.calls is not None else []))
     elif provider is not None:
@@ -75,6 +79,16 @@ def supply_of(
     proxies = (Proxy(at.url, provider="list") for at in listed.proxies)
     stock = {resource.id: resource for resource in (resource_of(proxy, namespace, wall) for proxy in proxies)}
     return Supply(tuple(stock.values()), source, tuple(limits), bool(listed.gateways))
+
+
+def check_of(url: str | None, timeout: float) -> Check | None:
+    """Make the check of LEASE_PROXY_CHECK; None where there is no *url*."""
+    if url is None:
+        return None
+    # With it comes aiohttp, which costs a tenth of a second.
+    from scrapy_lease.providers.checking import Check
+
+    return Check(url, timeout)
 
 
 def checked_provider(value: str | type) -> str | type:

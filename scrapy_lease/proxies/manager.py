@@ -26,9 +26,8 @@ from scrapy_lease.pools.keeper import Plan
 from scrapy_lease.pools.routing import ProxyRouter, site_of
 from scrapy_lease.pools.uses import Uses
 from scrapy_lease.pools.waiting_room import name_in
-from scrapy_lease.providers.checking import Check
 from scrapy_lease.providers.identity import shown
-from scrapy_lease.providers.supplies import Supply, provider_of, supply_of
+from scrapy_lease.providers.supplies import Supply, check_of, provider_of, supply_of
 from scrapy_lease.proxies.trips import Trip, clean, strip, url_of
 from scrapy_lease.runtime import Runtime
 from scrapy_lease.settings.pools import PoolSettings
@@ -208,7 +207,7 @@ def _supply(crawler: Crawler, namespace: str, name: str, settings: PoolSettings)
             pool=name, namespace=namespace, listed=settings.proxies, api=settings.api,
             provider=None if settings.provider is None else provider_of(settings.provider, crawler),
             limits=settings.buy_limit or (), sessions=settings.sessions, lifetime=settings.lifetime,
-            check=None if settings.check is None else Check(settings.check, settings.check_timeout),
+            check=check_of(settings.check, settings.check_timeout),
         )  # fmt: skip
     except ValueError as error:
         raise SettingsError(f"pool {name!r}: {error}") from None

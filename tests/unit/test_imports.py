@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import scrapy_lease
+from scrapy_lease import addon
 
 PACKAGE = Path(scrapy_lease.__file__).parent
 MODULES = {
@@ -92,6 +95,20 @@ def test_imports_point_one_way() -> None:
 
     for module in graph:
         visit(module, ())
+
+
+def test_a_crawl_imports_nothing_that_only_others_need() -> None:
+    """The parts of a crawl without proxies and accounts bring neither aiohttp nor what only commands use."""
+    paths = [path for places in (addon.COMPONENTS, addon.GUARD) for place in places.values() for path in place]
+    code = (
+        "import sys; from scrapy.utils.misc import load_object\n"
+        "for path in sys.argv[1:]: load_object(path)\n"
+        "print(*sys.modules)"
+    )
+    command = [sys.executable, "-c", code, *paths, *addon.SCHEDULERS.values()]
+    loaded = set(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split())
+    assert {"scrapy_lease.scheduler.core", "scrapy_lease.gate", "redis"} <= loaded
+    assert not loaded & {"aiohttp", "yarl", "itemadapter", "pydantic.v1", "click", "rich", "scrapy_lease.cli"}
 
 
 def _top_level(module: str) -> set[str]:
