@@ -35,6 +35,7 @@ from scrapy_lease.rates.limiter import Limiter
 from scrapy_lease.runtime import Runtime
 from scrapy_lease.scheduler.discovered import Discovered
 from scrapy_lease.scheduler.ending import Ending
+from scrapy_lease.scheduler.giving_back import GivingBack
 from scrapy_lease.scheduler.intake import Intake
 from scrapy_lease.scheduler.narrator import Narrator
 from scrapy_lease.scheduler.slots import Slots
@@ -66,6 +67,7 @@ class LeaseScheduler(BaseScheduler):
         self._ledger = Ledger(Patience(settings.item_attempts, settings.item_backoff), self._settlement_waits)
         self._slots = Slots(crawler)
         self._tries = Tries(runtime, self._ledger, codec, self._slots, self._tracker)
+        self._giving_back = GivingBack(self._tries, self._ledger, codec)
         keys = ItemKeys(spider, settings.item_key, crawler.request_fingerprinter)
         self._intake = Intake(
             self._tries, self._ledger, codec, keys, self._slots.key_of, runtime.stats, ceil(settings.done_ttl)
@@ -295,7 +297,7 @@ class LeaseScheduler(BaseScheduler):
 
     async def _leave(self) -> None:
         """Push what was discovered, settle what is over, hand back the rest, end the session."""
-        self._tries.hand_back_all()
+        self._giving_back.everything()
         while not await self._backlog.flush() or len(self._intake) or self._unsafe.waiting:
             pass
         if not self._tries.loose:
@@ -326,7 +328,7 @@ class LeaseScheduler(BaseScheduler):
             self._runtime.stats.flush()
             self._ending.check_store()
             for room in self._waiting_rooms:
-                self._tries.turn_back_waiting(room.is_hopeless)
+                self._giving_back.waiting(room.is_hopeless)
             for hold in self._ledger.overdue(time.monotonic() - self._runtime.settings.max_hold):
                 self._tries.give_up(hold, "max_hold", "no progress within LEASE_MAX_HOLD")
 
@@ -350,7 +352,7 @@ class LeaseScheduler(BaseScheduler):
             logger.info("This node is asked to leave (scrapy-lease drain): it ends what it has under way")
             self._is_draining = True
         if beat.draining or beat.paused:
-            self._tries.hand_back_window()
+            self._giving_back.window()
         if len(self._tries.window):
             self._ending.wake_engine()
 

@@ -218,7 +218,7 @@ class LocalScheduler(LeaseScheduler):
         await super()._part()
 
     def _put_all_back(self) -> None:
-        for request, hold in self._tries.let_go():
+        for request, hold in self._giving_back.let_go():
             item = (hold.digest, hold.mark) if hold is not None else (b"", "none")
             self._queue.put_again(request, Known(*item, request.priority))
             if isinstance(hold, Look):

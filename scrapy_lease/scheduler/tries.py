@@ -1,31 +1,28 @@
-"""Requests between a lease and its outcome: decoded, held ready, handed out, judged.
+"""The way of a request from its lease to its outcome: decoded, held ready, handed out, judged.
 
-A *try* is one request on its way; an item has one or, after a callback asked for its page again, several. A try is
-*void* when its result may not count any more: its session was lost meanwhile, or the item was given up. The item of a
-void try begins anew from its original request, if it is still this process's.
+Who follows one request reads down this file: granted, prepared, handed out (`next`), sent, downloaded, ended. What an
+outcome means for its item is the ledger's affair.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 
 from scrapy import Request
 
-from scrapy_lease.exceptions import CorruptPayload, PayloadError, UnknownCallback
+from scrapy_lease.exceptions import CorruptPayload, UnknownCallback
 from scrapy_lease.leases.items import Hold, Ledger, Look, Verdict
-from scrapy_lease.leases.window import Window
 from scrapy_lease.meta import write_record
 from scrapy_lease.outcomes import Kind, Outcome, Tracker
 from scrapy_lease.payload import Codec
 from scrapy_lease.runtime import Runtime
 from scrapy_lease.scheduler.intake import Intake
 from scrapy_lease.scheduler.slots import Slots
+from scrapy_lease.scheduler.under_way import Try, UnderWay
 from scrapy_lease.store.scripts import Entry, Grant
 
 logger = logging.getLogger(__name__)
@@ -44,49 +41,22 @@ _VERDICTS = {
 }
 
 
-class Try:
-    """One request on its way; *hold* is its item's, None for one that could not be stored and has no item."""
-
-    __slots__ = ("epoch", "goes_back", "hold", "is_void", "request")
-
-    def __init__(self, request: Request, hold: Hold | None, epoch: int) -> None:
-        self.request = request
-        self.hold = hold
-        self.epoch = epoch
-        self.is_void = False
-        #: Is its item to go back to the backlog, because there is nothing to send it with?
-        self.goes_back = False
-
-    @property
-    def takes_items(self) -> bool:
-        """Do the items of its page count? Not if another host has them."""
-        return not isinstance(self.hold, Look)
-
-    def __repr__(self) -> str:
-        return f"<Try {self.request}{' void' if self.is_void else ''}>"
-
-
 def new_hold(item: Entry | Grant, fence: int, epoch: int, attempts: int = 0, deaths: int = 0) -> Hold:
     """Return the hold of *item*."""
     return Hold(item.digest, fence, epoch, item.slot, item.mark, item.payload, attempts, deaths)
 
 
-class Tries:
+class Tries(UnderWay):
     """See the module's docstring."""
 
     def __init__(self, runtime: Runtime, ledger: Ledger, codec: Codec, slots: Slots, tracker: Tracker) -> None:
-        self.window: Window[Try] = Window(runtime.settings.window)
+        super().__init__(runtime, slots, tracker)
         self.intake: Intake
-        self._session = runtime.session
-        self._gate = runtime.gate
-        self._is_leaving = runtime.is_leaving
         self._stats = runtime.stats
         self._marks_first = runtime.settings.on_holder_death == "park"
         self._ledger = ledger
         self._codec = codec
-        self._slots = slots
         self._tracker = tracker
-        self._out: dict[Request, Try] = {}
         #: Requests without an item, and looks, that are here or with the engine.
         self.loose = 0
         #: Called with a look that did not end well.
@@ -99,53 +69,8 @@ class Tries:
         self._is_warned = False
         tracker.on_outcome = self.ended
         tracker.on_downloaded = self._downloaded
-        tracker.is_stale = self.is_stale
-        tracker.takes_items = self._takes_items
-        tracker.is_certain = lambda: self._gate.is_open
-        tracker.certainty = self.certainty
-        self._gate.is_leased = self._out.__contains__
-        self._gate.may_send = self._may_send
         self._gate.on_sent = self._sent
         self._gate.on_answered = tracker.answered
-
-    def __repr__(self) -> str:
-        return f"<Tries: {self.window}, {len(self._out)} with the engine>"
-
-    @property
-    def is_idle(self) -> bool:
-        """Is no request here or with the engine?"""
-        return not self._out and not len(self.window)
-
-    @property
-    def moving(self) -> int:
-        """How many requests held ready do not wait for a slot that has been full for a while."""
-        return self.window.moving(self._slots.can_send)
-
-    def has(self, request: Request) -> bool:
-        """Does the engine have *request*, under a lease or without an item?"""
-        return request in self._out
-
-    def hold_of(self, request: Request | None) -> Hold | None:
-        """Return the hold of a request that the engine has."""
-        found = self._out.get(request) if request is not None else None
-        return found.hold if found is not None else None
-
-    def is_stale(self, request: Request) -> bool:
-        """May the result of this request not count any more?"""
-        found = self._out.get(request)
-        return found is not None and self._is_stale(found)
-
-    async def certainty(self, request: Request) -> None:
-        """Wait until it is certain whether the result of *request* may count: confirmed again, or stale.
-
-        A crawl that is closing does not wait: what is uncertain then does not count.
-        """
-        while not self._gate.is_open and not self.is_stale(request) and not self._session.is_closed:
-            found = self._out.get(request)
-            if found is not None and self._is_leaving():
-                found.is_void = True
-                return
-            await asyncio.sleep(0.05)
 
     def granted(self, grants: Sequence[Grant]) -> None:
         """Hold newly leased items ready."""
@@ -184,15 +109,11 @@ class Tries:
     def leased(self, hold: Hold, fence: int, attempts: int, deaths: int) -> None:
         """An item that this process had granted itself is leased to it now; what is under way of it counts."""
         hold.fence, hold.attempts, hold.deaths, hold.epoch = fence, attempts, deaths, self._session.epoch
-        for found in (*self.window, *self._out.values()):
+        for found in self.everything():
             if found.hold is hold:
                 found.epoch = hold.epoch
         self._stats.count("items/leased")
         self._ledger.settle_if_over(hold)
-
-    def with_engine(self) -> set[Hold]:
-        """Return the holds of which the engine has a request."""
-        return {found.hold for found in self._out.values() if found.hold is not None}
 
     def look_into(self, look: Look, request: Request) -> None:
         """Hold a page ready that led to others and is another host's: its requests count, its items do not."""
@@ -233,7 +154,7 @@ class Tries:
         else:
             return
         # The engine may still have this very object: a callback that yields its own request, or one twice.
-        self._put_again(Try(copy(request), parent, self._session.epoch))
+        self.put_again(Try(copy(request), parent, self._session.epoch))
 
     def next(self) -> Request | None:
         """Hand the best request to the engine; None: nothing can be sent now."""
@@ -278,6 +199,17 @@ class Tries:
             write_record(request.meta, item=item, fence=hold.fence, session=self._session.sid)
         self._stats.count("queue/popped")
 
+    def _sent(self, request: Request) -> None:
+        self._tracker.sent(request)
+        self._slots.sent(request)
+        self._progress(request)
+
+    def _downloaded(self, request: Request) -> None:
+        for came_in in self.on_in:
+            came_in(request)
+        self._slots.ended(request)
+        self._progress(request)
+
     def ended(self, request: Request, outcome: Outcome) -> None:
         """Take in what the tracker tells of a request."""
         found = self._out.pop(request, None)
@@ -294,103 +226,6 @@ class Tries:
         else:
             self._end(hold, _VERDICTS[outcome.kind], outcome.reason, outcome.trace, outcome.items)
 
-    def give_up(self, hold: Hold, reason: str, trace: str) -> None:
-        """End an item whose requests make no progress, as a fault."""
-        self._void(hold)
-        hold.open = 0
-        hold.judge(Verdict.FAILED, reason, trace)
-        self._ledger.settle_if_over(hold)
-
-    def regained(self, holds: Iterable[Hold]) -> None:
-        """The session was lost; these items are held again under another: what is under way of them is void."""
-        for hold in holds:
-            if hold.open == 0 and hold.verdict is not None:
-                continue
-            under_way = self._void(hold)
-            hold.open = under_way
-            if not under_way:
-                hold.restart()
-                self.prepare(hold)
-
-    def lost(self, holds: Iterable[Hold]) -> None:
-        """These items are another session's now."""
-        for hold in holds:
-            self._void(hold)
-            self._ledger.drop(hold)
-
-    def let_go(self) -> Iterator[tuple[Request, Hold | None]]:
-        """Yield all that has no outcome, for a queue that outlives this process; the engine has nothing any more.
-
-        Of an item whose page has ended well these are the requests it still waits for, with None for its hold; it is
-        settled. Of any other it is its original request.
-        """
-        waiting = [(found, found.hold) for found in (*self.window, *self._out.values())]
-        over = {hold for _, hold in waiting if hold is not None and hold.has_ended_well and self._ledger.is_held(hold)}
-        yield from ((found.request, None) for found, hold in waiting if hold is None or hold in over)
-        for hold in over:
-            self._void(hold)
-            hold.open = 0
-            self._ledger.settle_if_over(hold)
-        looks = {hold for _, hold in waiting if isinstance(hold, Look)}
-        for hold in (*self._ledger, *looks):
-            if hold.open or hold.verdict is None:
-                with suppress(PayloadError):
-                    yield self._codec.decode(hold.payload), hold
-
-    def ready(self) -> Iterator[Request]:
-        """Yield the requests held ready that their slots could send now."""
-        return (found.request for found in self.window.best(self._slots.room))
-
-    def turn_back(self, request: Request) -> None:
-        """Let the item of *request*, which its downloader middlewares are about to return, go back, nothing counted."""
-        if (found := self._out.get(request)) is not None:
-            found.goes_back = True
-
-    def turn_back_waiting(self, is_hopeless: Callable[[Request], bool]) -> None:
-        """Hand back the items whose requests wait here in vain; waiting here is no want of progress."""
-        now = time.monotonic()
-        for found in list(self.window):
-            hold = found.hold
-            if hold is None or isinstance(hold, Look):
-                continue
-            hold.progress = now
-            if is_hopeless(found.request) and self._ledger.is_held(hold):
-                self._void(hold)
-                hold.open = 0
-                self._ledger.hand_back(hold)
-
-    def hand_back_all(self) -> None:
-        """Give back everything that is not with the engine, and what is: the crawl ends."""
-        self.window.clear()
-        for hold in list(self._ledger):
-            if hold.open or hold.verdict is None:
-                self._void(hold)
-                self._ledger.hand_back(hold)
-
-    def hand_back_window(self) -> None:
-        """Give back what is held ready and never was with the engine."""
-        for found in self.window.clear():
-            hold = found.hold
-            if hold is not None and hold.open == 1 and hold.verdict is None and self._ledger.is_held(hold):
-                self._ledger.hand_back(hold)
-            else:
-                self._put_again(found)
-
-    def _may_send(self, request: Request) -> bool:
-        found = self._out.get(request)
-        return found is None or not self._is_stale(found)
-
-    def _takes_items(self, request: Request) -> bool:
-        found = self._out.get(request)
-        return found is None or found.takes_items
-
-    def _is_stale(self, found: Try) -> bool:
-        hold = found.hold
-        if found.is_void or (hold is not None and not hold.fence and not isinstance(hold, Look)):
-            # What this process granted itself does not depend on the session.
-            return found.is_void
-        return found.epoch != self._session.epoch or self._session.is_lost
-
     def _continues(self, found: Try, following: Request | None) -> None:
         assert following is not None
         if following is found.request:
@@ -399,9 +234,9 @@ class Tries:
                 self._turns_back(found.hold)
             else:
                 found.goes_back = False
-                self._put_again(found)
+                self.put_again(found)
         elif self.intake.claim(following):
-            self._put_again(Try(following, found.hold, found.epoch))
+            self.put_again(Try(following, found.hold, found.epoch))
         else:
             # A handler of request_scheduled refused it, so it never reached the scheduler.
             self._end(found.hold, Verdict.REJECTED, "ignored")
@@ -431,37 +266,40 @@ class Tries:
         hold = found.hold
         if hold is None or isinstance(hold, Look):
             # Nobody else does it for this node.
-            self._put_again(Try(found.request, hold, self._session.epoch))
+            self.put_again(Try(found.request, hold, self._session.epoch))
             return
         hold.open -= 1
         if hold.open == 0 and self._ledger.is_held(hold):
             hold.restart()
             self.prepare(hold)
 
-    def _void(self, hold: Hold) -> int:
-        """Let nothing that is under way of an item count; return how many of its requests the engine has."""
-        self.window.remove(lambda found: found.hold is hold)
-        under_way = [found for found in self._out.values() if found.hold is hold]
-        for found in under_way:
-            found.is_void = True
-            self._gate.cut(found.request)
-        return len(under_way)
+    # what cuts the way short
 
-    def _put_again(self, found: Try) -> None:
-        self.window.put(self._slots.key_of(found.request), found.request.priority, found, again=True)
+    def turn_back(self, request: Request) -> None:
+        """Let the item of *request*, which its downloader middlewares are about to return, go back, nothing counted."""
+        if (found := self._out.get(request)) is not None:
+            found.goes_back = True
 
-    def _sent(self, request: Request) -> None:
-        self._tracker.sent(request)
-        self._slots.sent(request)
-        self._progress(request)
+    def give_up(self, hold: Hold, reason: str, trace: str) -> None:
+        """End an item whose requests make no progress, as a fault."""
+        self.void(hold)
+        hold.open = 0
+        hold.judge(Verdict.FAILED, reason, trace)
+        self._ledger.settle_if_over(hold)
 
-    def _downloaded(self, request: Request) -> None:
-        for came_in in self.on_in:
-            came_in(request)
-        self._slots.ended(request)
-        self._progress(request)
+    def regained(self, holds: Iterable[Hold]) -> None:
+        """The session was lost; these items are held again under another: what is under way of them is void."""
+        for hold in holds:
+            if hold.open == 0 and hold.verdict is not None:
+                continue
+            under_way = self.void(hold)
+            hold.open = under_way
+            if not under_way:
+                hold.restart()
+                self.prepare(hold)
 
-    def _progress(self, request: Request) -> None:
-        hold = self.hold_of(request)
-        if hold is not None:
-            hold.progress = time.monotonic()
+    def lost(self, holds: Iterable[Hold]) -> None:
+        """These items are another session's now."""
+        for hold in holds:
+            self.void(hold)
+            self._ledger.drop(hold)
