@@ -12,7 +12,7 @@ from scrapy_lease.cli import json_option, print_fields, store_options
 from scrapy_lease.cli.store_access import lease_settings, run_with_store
 from scrapy_lease.cli.text_table import print_table
 from scrapy_lease.leases.rates.words import Limit
-from scrapy_lease.settings.rate_rules import Dimension, check_rule, limits_of, parse_limit
+from scrapy_lease.settings.rate_rules import Dimension, check_rule, limits_of, parse_limit, without_user
 from scrapy_lease.store.rate_reading import (
     CounterRecord,
     read_counters,
@@ -76,7 +76,7 @@ def set_command(rule: str, limit: str, as_json: bool) -> None:
     LIMIT is like "20/second"; "configured" undoes what was set for RULE. Exit with 1, changing nothing, if neither a
     live crawl nor the project has a limit for RULE in windows of that length.
     """
-    settings = lease_settings()
+    settings, rule = lease_settings(), without_user(rule)
 
     async def work(tools: Tools) -> int:
         if limit == _CONFIGURED:

@@ -12,7 +12,7 @@ from scrapy.utils.httpobj import urlparse_cached
 from scrapy_lease.leases.rates import Counter, Limit
 from scrapy_lease.meta import RequestRefused, digest_of, is_enforced
 from scrapy_lease.payload.wire import shown_url
-from scrapy_lease.settings.rate_rules import Dimension
+from scrapy_lease.settings.rate_rules import Dimension, without_user
 
 #: Keys of ``request.meta``: False exempts a request; how many permits it takes.
 RATE, COST = "lease_rate", "lease_rate_cost"
@@ -155,8 +155,8 @@ class Charger:
             return self.account_of(request) or None
         if dimension.function is not None:
             return self._ask(dimension, request)
-        site = site_of(request)
-        return next((i for i, rule in enumerate(dimension.rules) if rule.takes(request.url, site)), None)
+        site, url = site_of(request), without_user(request.url)
+        return next((i for i, rule in enumerate(dimension.rules) if rule.takes(url, site)), None)
 
     def _agent_of(self, request: Request) -> str:
         # Not by their own get, which makes a name of three copies of it.

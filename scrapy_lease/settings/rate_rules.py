@@ -5,6 +5,9 @@ or what a function of the user's returns. A limit holds for each key by itself. 
 instead: a URL prefix, ``re:`` and a regular expression, or a host with its subdomains, each with limits of its own; the
 first that takes a request counts, and ``*`` gives a limit to each site that no other takes. A rule that can take
 nothing is refused: who wrote it meant some requests, and those would go unlimited.
+
+User and password of a URL are no part of a rule, nor of what a rule looks at: rules are told to other hosts, kept in
+the store, and shown.
 """
 
 from __future__ import annotations
@@ -31,6 +34,8 @@ _UNITS = {
 }  # fmt: skip
 _LIMIT = re.compile(r"([0-9]+)\s*(?:/|\bper\b)\s*(?:([0-9]+)\s*)?([a-z]+)")
 _SHORTEST, _MOST = 100, 10_000
+_USER = re.compile(r"(?<=://)[^/?#]*@")
+_USER_IN_EXPRESSION = re.compile(r"://[\w.%~+-]*:[^/?#@()\[\]]*@")
 _HOST = re.compile(r"(?!-)[a-z0-9_-]+(\.[a-z0-9_-]+)*(:(?P<port>[0-9]{1,5}))?")
 
 #: What a rule holds against a URL: how it begins, an expression found in it, or a host.
@@ -39,14 +44,14 @@ Pattern = str | re.Pattern[str]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Limits for what *pattern* takes, all of it together; *text*: as people wrote it."""
+    """Limits for what *pattern* takes, all of it together; *text*: as people wrote it, without a user."""
 
     text: str
     pattern: Pattern
     limits: tuple[Limit, ...]
 
     def takes(self, url: str, host: str) -> bool:
-        """Does it take a request of *url*, whose host, with the port where it has one, is *host*?"""
+        """Does it take a request of *url* (:func:`without_user`), whose host, with any port it has, is *host*?"""
         if isinstance(self.pattern, str) and "/" not in self.pattern:
             return _is_of(host, self.pattern)
         return takes(self.pattern, url)
@@ -111,10 +116,15 @@ def parse_limit(text: str) -> Limit:
     return Limit(permits, window)
 
 
+def without_user(url: str) -> str:
+    """Return *url*, or a rule with one in it, without the user and the password that it may hold."""
+    return _USER.sub("", url) if "@" in url else url
+
+
 def check_rule(rule: str) -> None:
     """Raise ValueError unless *rule* names limits: a dimension, or ``api`` or ``domain`` and one of their rules."""
     name, _, text = rule.partition(" ")
-    if name not in PLAIN and "." not in name:
+    if name not in PLAIN and ("." not in name or "/" in name):
         near = did_you_mean(name, PLAIN)
         raise ValueError(f"{name!r} is no dimension: there is {', '.join(PLAIN)}, or a path to a function{near}")
     if text and name not in RULED:
@@ -171,7 +181,7 @@ def _rule(text: Any, limits: Any, before: list[Rule]) -> Rule:
         if pattern == other.pattern:
             raise ValueError(f"{_named(text)} stands there twice")
     try:
-        return Rule(text, pattern, _limits(limits))
+        return Rule(text if text.startswith(EXPRESSION) else without_user(text), pattern, _limits(limits))
     except ValueError as error:
         raise ValueError(f"{_named(text)}: {error}") from None
 
@@ -183,13 +193,15 @@ def _named(text: Any) -> str:
 
 def _pattern(text: Any) -> Pattern:
     if isinstance(text, str) and text.startswith(EXPRESSION):
+        if _USER_IN_EXPRESSION.search(text):
+            raise ValueError(f"{_named(text)} can match nothing: rules see URLs without user and password")
         try:
             return re.compile(text.removeprefix(EXPRESSION))
         except re.error as error:
             raise ValueError(f"{_named(text)} is no regular expression ({error})") from None
     if isinstance(text, str) and is_prefix(text):
         # As Scrapy writes the URL of a request.
-        return safe_url_string(text)
+        return safe_url_string(without_user(text))
     host = _HOST.fullmatch(text.lower()) if isinstance(text, str) else None
     if host is not None and 0 < int(host["port"] or 80) < 65536:
         return host[0]
@@ -228,9 +240,9 @@ def _limits(value: Any) -> tuple[Limit, ...]:
 
 
 def _function(name: Any) -> Callable[[Any], Any]:
-    if not isinstance(name, str) or "." not in name:
+    if not isinstance(name, str) or "." not in name or "/" in name:
         near = did_you_mean(str(name), PLAIN)
-        raise ValueError(f"{name!r} is no dimension: there is {', '.join(PLAIN)}, or a path to a function{near}")
+        raise ValueError(f"{_named(name)} is no dimension: there is {', '.join(PLAIN)}, or a path to a function{near}")
     try:
         return function_at(name)
     except ValueError as error:

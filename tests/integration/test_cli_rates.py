@@ -67,6 +67,24 @@ def test_a_limit_is_set_and_undone(tool: Tool, bed: RateBed) -> None:
     assert tool("rates", "set", RULE, "configured").status == 1
 
 
+def test_a_user_in_a_rule_is_neither_shown_nor_stored(tool: Tool, bed: RateBed) -> None:
+    """Neither what a crawl limits, nor what an operator sets, brings a password to the store or to a screen."""
+    given = "https://me:hidden@a.b/"
+    limited(bed, api={given: "100/day"})
+    ended = [
+        tool("rates", "set", f"api {given}", "5/day"), tool("rates", "set", f"api {given}", "5/minute"),
+        tool("rates", "list"), tool("rates", "list", "--json"), tool("rates", "set", f"api {given}", "configured"),
+        tool("status", "--why"),
+    ]  # fmt: skip
+    assert [each.status for each in ended] == [0, 1, 0, 0, 0, 0]
+    assert ended[3].json["set"][0]["rule"] == RULE
+    assert not any("hidden" in each.stdout + each.stderr for each in ended)
+    bed.client.config_set("rdbcompression", "no")
+    stored = {key: bed.client.dump(key) for key in bed.client.scan_iter()}
+    assert any(b"https://a.b/" in (value or b"") for value in stored.values())
+    assert not any(b"hidden" in key + (value or b"") for key, value in stored.items())
+
+
 def test_a_limit_of_which_no_window_is_open_is_listed(tool: Tool, bed: RateBed) -> None:
     """As long as a live crawl has it: what an operator may set is seen between windows, too."""
     limited(bed, api={"https://a.b/": "100/day", "*": "7/minute"}, ip="5/second")

@@ -56,6 +56,13 @@ def test_the_first_rule_that_takes_a_request_counts() -> None:
     assert keys({"api": {**rules, "*": "1/s"}}, Request("http://other.example/")) == ["api|other.example|1"]
 
 
+def test_a_rule_takes_requests_whoever_asks() -> None:
+    """A user in the URL of the rule or of the request makes no difference, and is no part of the counter's name."""
+    for begin in ("http://", "http://me:hidden@"):
+        for url in ("http://a.b/v1/x", "http://me:hidden@a.b/v1/x", "http://you@a.b/v1/x"):
+            assert keys({"api": {f"{begin}a.b/v1/": "5/s"}}, Request(url)) == ["api http://a.b/v1/||5"]
+
+
 def test_an_address_that_is_not_known_yet_is_left_out() -> None:
     """It is asked for once the request has its proxy; of one that goes directly it is the node's."""
     limits = {"ip": "3/s"}

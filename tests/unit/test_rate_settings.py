@@ -11,7 +11,7 @@ from scrapy.utils.test import get_crawler
 
 from scrapy_lease.exceptions import SettingsError
 from scrapy_lease.settings import LeaseSettings
-from scrapy_lease.settings.rate_rules import Dimension, checked_limits, limits_of, parse_limit, spec_of
+from scrapy_lease.settings.rate_rules import Dimension, checked_limits, limits_of, parse_limit, spec_of, without_user
 from scrapy_lease.settings.rates import own_address
 
 API = "https://api.example.com/v1/"
@@ -150,6 +150,31 @@ def test_a_wrong_value_is_shown_legibly_and_without_passwords() -> None:
     assert given.replace("hidden", "***") in error
     assert "'http://me:***@c.d/': '5/x' is no limit" in error
     assert "hidden" not in error
+
+
+def test_a_user_is_no_part_of_a_rule() -> None:
+    """Rules are told to others, stored and shown: what stands before the host of a URL goes no further than here."""
+    given = {"https://me:hidden@a.b/v1/": "5/s", "https://token-hidden@c.d": "4/s"}
+    dimension = only({"api": given})
+    assert [rule.text for rule in dimension.rules] == ["https://a.b/v1/", "https://c.d"]
+    assert "hidden" not in repr(dimension) + spec_of([dimension])
+    assert taken_by(dimension, "https://a.b/v1/x") == "https://a.b/v1/"
+    assert without_user("api https://me:hidden@a.b/v1/@x") == "api https://a.b/v1/@x"
+
+
+@pytest.mark.parametrize(
+    ("limits", "why"),
+    [
+        ({"api": {"https://me:hidden@a.b/": "5/s", "https://you:hidden@a.b/": "1/s"}}, "takes all of it"),
+        ({"api": {"re:https://me:hidden@a.b/": "5/s"}}, "see URLs without user and password"),
+        ({"https://me:hidden@a.b/": "5/s"}, "is no dimension"),
+    ],
+)
+def test_an_error_about_a_rule_shows_no_password(limits: Any, why: str) -> None:
+    """Be it one that only its user would tell from another, or one that stands in the place of a dimension."""
+    message = error_of(limits)
+    assert why in message
+    assert "hidden" not in message
 
 
 @pytest.mark.parametrize(
