@@ -76,7 +76,7 @@ def clear_command(yes: bool, force: bool, as_json: bool) -> None:
     lease = lease_settings()
 
     async def work(tools: Tools) -> tuple[str, int]:
-        scope = await scope_of(tools, lease)
+        scope = await scope_of(tools, lease, known_only=True)
         number = await tools.command("HLEN", scope.key("state"))
         if not yes and number:
             click.confirm(f"Remove {number} requests from the backlog of job {scope.name}?", abort=True, err=True)
@@ -107,7 +107,7 @@ def export_command(output: IO[bytes], as_json: bool) -> None:
     lease = lease_settings()
 
     async def work(tools: Tools) -> dict[str, Any]:
-        scope = await scope_of(tools, lease)
+        scope = await scope_of(tools, lease, known_only=True)
         counts = {"pending": 0, "delayed": 0, "leased": 0}
         async for line in _exported(tools, scope):
             counts[line.state] += 1

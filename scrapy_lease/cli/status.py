@@ -14,6 +14,7 @@ from scrapy_lease.cli.status_picture import JobPicture, Picture, SessionPicture,
 from scrapy_lease.cli.status_pool import print_pool
 from scrapy_lease.cli.store_access import lease_settings, run_with_store
 from scrapy_lease.cli.text_table import counted, iso_time, print_table
+from scrapy_lease.store.tools import Tools
 
 
 @click.command(name="status")
@@ -28,13 +29,20 @@ def command(ctx: click.Context, why: bool, as_json: bool) -> None:
     Exit with 1 if --job names one that the namespace does not know.
     """
     job = ctx.ensure_object(StoreOptions).job
-    picture = run_with_store(lambda tools: take_picture(tools, job), lease_settings(), looks_only=True)
-    if job is not None and not picture.jobs:
-        raise click.ClickException(f"namespace {picture.namespace!r} knows no job {job!r}")
+    picture = run_with_store(lambda tools: _take_picture(tools, job), lease_settings(), looks_only=True)
     if as_json:
         click.echo(json.dumps(_json(picture, why)))
     else:
         _print(picture, why)
+
+
+async def _take_picture(tools: Tools, job: str | None) -> Picture:
+    picture = await take_picture(tools, job)
+    if job is not None and not picture.jobs:
+        known = sorted({repr(known) for known, _ in await tools.scopes()})
+        names = ", ".join(known) or "none"
+        raise click.ClickException(f"namespace {picture.namespace!r} knows no job {job!r}; it knows {names}")
+    return picture
 
 
 def _json(picture: Picture, why: bool) -> dict[str, Any]:

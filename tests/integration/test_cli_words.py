@@ -86,7 +86,10 @@ def test_forgetting_all_tells_how_many_items(tool: Tool) -> None:
     assert tool("push", "shop", *PAGES, "http://a.test/waits", "--json").json["accepted"] == 3
 
 
-COMMANDS = (("items", "dead"), ("items", "retry", "--all"), ("items", "forget", "--all", "--yes"))
+COMMANDS = (
+    ("items", "dead"), ("items", "retry", "--all"), ("items", "forget", "--all", "--yes"), ("queue", "clear", "--yes"),
+    ("queue", "export"),
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
@@ -106,6 +109,16 @@ def test_a_run_or_job_that_is_not_there(tool: Tool, command: tuple[str, ...]) ->
         assert ended.stderr == f"Error: namespace 'ns' knows no {unknown}; it knows 'shop', run 'may' of 'shop'\n"
     assert tool(*command, "--run", "may").status == 0
     assert len(tool("status", "--json").json["jobs"]) == 2
+
+
+def test_status_names_the_jobs_that_are_there(tool: Tool) -> None:
+    """One that is not there is an error with exit status 1."""
+    assert "knows no job 'shoo'; it knows none" in tool("status", "--job", "shoo").stderr
+    tool("push", "shop", PAGES[0])
+    tool("push", "shop", "--run", "may", PAGES[0])
+    ended = tool("status", "--job", "shoo")
+    assert (ended.status, ended.stdout) == (1, "")
+    assert ended.stderr == "Error: namespace 'ns' knows no job 'shoo'; it knows 'shop'\n"
 
 
 def test_only_named_runs_are_there(tool: Tool) -> None:
