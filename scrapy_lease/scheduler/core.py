@@ -35,13 +35,14 @@ from scrapy_lease.rates.limiter import Limiter
 from scrapy_lease.runtime import Runtime
 from scrapy_lease.scheduler.discovered import Discovered
 from scrapy_lease.scheduler.ending import Ending
+from scrapy_lease.scheduler.found import Source
 from scrapy_lease.scheduler.giving_back import GivingBack
 from scrapy_lease.scheduler.intake import Intake
 from scrapy_lease.scheduler.narrator import Narrator
 from scrapy_lease.scheduler.slots import Slots
 from scrapy_lease.scheduler.start import Start
 from scrapy_lease.scheduler.tries import Tries
-from scrapy_lease.scheduler.unsafe import Source, Unsafe
+from scrapy_lease.scheduler.unsafe import Unsafe
 from scrapy_lease.store.scripts import Claim, Grant, Standing
 
 logger = logging.getLogger(__name__)

@@ -20,8 +20,8 @@ from collections.abc import Callable, Sequence
 from scrapy_lease.backlog.lanes import Outgoing
 from scrapy_lease.leases.items import Ledger
 from scrapy_lease.leases.window import Window
+from scrapy_lease.scheduler.found import Found
 from scrapy_lease.scheduler.intake import Intake
-from scrapy_lease.scheduler.unsafe import Found
 from scrapy_lease.stats import Stats
 from scrapy_lease.store.messages import Answer, Entry, Grant
 

@@ -33,12 +33,12 @@ from scrapy_lease.meta import is_enforced
 from scrapy_lease.runtime import Runtime
 from scrapy_lease.scheduler.ahead import Ahead, Candidate, own_order
 from scrapy_lease.scheduler.core import LeaseScheduler
+from scrapy_lease.scheduler.found import Found
 from scrapy_lease.scheduler.intake import Arrival, Identity
 from scrapy_lease.scheduler.own_queue import HostQueue, Known, OwnQueue
 from scrapy_lease.scheduler.start import Start
 from scrapy_lease.scheduler.tries import new_hold
 from scrapy_lease.scheduler.unasked import Unasked
-from scrapy_lease.scheduler.unsafe import Found
 from scrapy_lease.store.scripts import Answer, Claim, Entry, Grant, Standing
 
 logger = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from scrapy_lease.backlog.lanes import Ask, Outgoing
 from scrapy_lease.leases.items import Hold
 from scrapy_lease.scheduler.ahead import Ahead, Candidate
-from scrapy_lease.scheduler.unsafe import Found
+from scrapy_lease.scheduler.found import Found
 from scrapy_lease.store.messages import Answer
 
 

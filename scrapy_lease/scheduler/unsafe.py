@@ -27,59 +27,21 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Protocol
-
-from scrapy import Request
 
 from scrapy_lease.backlog.lanes import Ask, Outgoing
 from scrapy_lease.leases.items import Hold, Ledger
 from scrapy_lease.runtime import Runtime
+from scrapy_lease.scheduler.found import Found, Source
+from scrapy_lease.scheduler.silence import Silence
 from scrapy_lease.scheduler.tries import Tries, new_hold
-from scrapy_lease.store.messages import Answer, Claim, Entry, Grant, Standing
+from scrapy_lease.store.messages import Answer, Claim, Grant, Standing
 
 logger = logging.getLogger(__name__)
 
-#: Seconds of silence after which the store is away: for a session that is confirmed, and for one that is not any more.
-AWAY, DOUBT = 1.0, 0.5
 #: Seconds between looks at the store and the window.
 TICK = 0.05
 #: Seconds before an item that is contended only for now is asked for again.
 AGAIN = 0.5
-
-
-class Found(Ask):
-    """A request that this node came across.
-
-    :param parent: the hold that is not done before it is safe.
-    :param is_out: the engine has *request*, and goes on with it.
-    """
-
-    __slots__ = ("epoch", "hold", "is_out", "parent", "request")
-
-    def __init__(self, entry: Entry, request: Request | None, parent: Hold | None, is_out: bool = False) -> None:
-        super().__init__(entry)
-        self.request = request
-        self.parent = parent
-        self.is_out = is_out
-        self.hold: Hold
-        #: Of the session that asks for it.
-        self.epoch = 0
-
-    def __repr__(self) -> str:
-        return f"<Found {self.entry.digest.hex()}>"
-
-
-class Source(Protocol):
-    """Where a node finds what it may fetch without a lease."""
-
-    def unleased(self, free: int, rooms: dict[str, int]) -> list[Found]:
-        """Take up to *free* requests, of each download slot in *rooms* no more than that."""
-
-    def kept(self, everything: bool) -> list[Outgoing]:
-        """Take what was found and is to be pushed instead; *everything*: also what the store had before it went."""
-
-    def given_up(self, found: Found, answer: Answer) -> Outgoing | None:
-        """An item that was granted here is another's, or over; return what is to be pushed all the same."""
 
 
 class Unsafe:
@@ -98,6 +60,7 @@ class Unsafe:
     ) -> None:  # fmt: skip
         self.is_on = runtime.settings.on_store_down == "unsafe_local"
         self._runtime = runtime
+        self._silence = Silence(runtime)
         self._ledger = ledger
         self._tries = tries
         self._source = source
@@ -145,9 +108,9 @@ class Unsafe:
         """Does this crawl go on without the store at this instant?"""
         if self._task is None:
             return False
-        if self._is_alone and self._is_over():
+        if self._is_alone and self._silence.is_over():
             self._end()
-        elif not self._is_alone and self._has_begun():
+        elif not self._is_alone and self._silence.has_begun():
             self._begin()
         return self._is_alone
 
@@ -230,18 +193,6 @@ class Unsafe:
             )  # fmt: skip
 
     # when
-
-    def _has_begun(self) -> bool:
-        session, silent = self._runtime.session, self._runtime.store_silent_for()
-        if session.is_lost or session.is_closed:
-            return False
-        if session.is_confirmed:
-            return self._runtime.availability.down_since is not None and silent >= AWAY
-        return silent >= DOUBT
-
-    def _is_over(self) -> bool:
-        session = self._runtime.session
-        return session.is_closed or (session.is_confirmed and self._runtime.availability.down_since is None)
 
     def _begin(self) -> None:
         self._is_alone = self._is_to_tell = True

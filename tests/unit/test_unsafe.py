@@ -12,7 +12,9 @@ from scrapy_lease.backlog.lanes import Outgoing
 from scrapy_lease.heartbeat import Lag
 from scrapy_lease.leases.items import Hold, Ledger, Patience, Verdict
 from scrapy_lease.meta import digest_of
-from scrapy_lease.scheduler.unsafe import AWAY, DOUBT, Found, Unsafe
+from scrapy_lease.scheduler.found import Found
+from scrapy_lease.scheduler.silence import AWAY, DOUBT
+from scrapy_lease.scheduler.unsafe import Unsafe
 from scrapy_lease.store.messages import Answer, Claim, Entry, Grant, Standing
 
 OPEN = Standing(False, 0, 0, 0, -1, False, False, "")
