@@ -53,6 +53,7 @@ class RedisBacklog:
         self._recovery = Recovery(scripts, session, ledger, owner, self._exchange)
         self._wake = asyncio.Event()
         self._nudge: asyncio.TimerHandle | None = None
+        self._alarm: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
         self._quiet = 0.0
@@ -100,6 +101,12 @@ class RedisBacklog:
         """Make a turn soon: within :data:`LINGER`."""
         if self._nudge is None:
             self._nudge = asyncio.get_running_loop().call_later(LINGER, self._nudged)
+
+    def wake_in(self, seconds: float) -> None:
+        """Make a turn in so many seconds, :data:`IDLE` at most; it takes the place of an earlier one of this kind."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm = asyncio.get_running_loop().call_later(min(seconds, IDLE), self.wake)
 
     async def stop(self) -> None:
         """Make no more turns by itself; :meth:`flush` still does."""

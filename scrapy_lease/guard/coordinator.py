@@ -49,7 +49,7 @@ class Guard(LocalScheduler):
         self._slots.on_room = self._rooms.admit
         self._marks_first = runtime.settings.on_holder_death == "park"
         self._is_accepted = True
-        self._looks: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
         crawler.signals.connect(self._idle, signals.spider_idle)
 
     @classmethod
@@ -68,13 +68,13 @@ class Guard(LocalScheduler):
     async def attach(self) -> None:
         """Begin to beat and to make turns, and to see what passes the scheduler."""
         await self._open()
-        self._looks = asyncio.ensure_future(self._look())
+        self._looking = asyncio.ensure_future(self._look())
 
     async def detach(self) -> None:
         """Give what is aside back to the scheduler and what is leased to the store, and end the session."""
-        if self._looks is None:
+        if self._looking is None:
             return
-        self._looks.cancel()
+        self._looking.cancel()
         await self._close("")
         _guards.pop(self._crawler, None)
 
@@ -232,7 +232,7 @@ class Guard(LocalScheduler):
         if claim.answer is Answer.GRANTED and not self._marks_first:
             hold = self._hold(candidate.entry, claim)
         elif claim.answer is Answer.LEADS:
-            hold = self._first_look(candidate)
+            hold = self._looks.first(candidate)
         if hold is None:
             candidate.let(False)
             return super()._answered(candidate, claim, is_open)

@@ -20,25 +20,23 @@ from scrapy.crawler import Crawler
 from scrapy.utils.defer import deferred_from_coro
 from twisted.internet.defer import Deferred
 
-from scrapy_lease.accounts.manager import Accounts
 from scrapy_lease.backlog.lanes import Ask, Outgoing
 from scrapy_lease.backlog.redis import RedisBacklog
-from scrapy_lease.exceptions import SessionLost, SettingsError, StoreError, StoreRefused, StoreUnavailable
+from scrapy_lease.exceptions import SettingsError, StoreError, StoreRefused
 from scrapy_lease.leases.items import Hold, Ledger, Patience, Settled
 from scrapy_lease.leases.session import Beat
 from scrapy_lease.meta import ItemKeys
 from scrapy_lease.outcomes import Tracker
 from scrapy_lease.payload import Codec
-from scrapy_lease.pools.waiting_room import WaitingRoom
-from scrapy_lease.proxies.manager import Proxies
-from scrapy_lease.rates.limiter import Limiter
 from scrapy_lease.runtime import Runtime
 from scrapy_lease.scheduler.discovered import Discovered
 from scrapy_lease.scheduler.ending import Ending
 from scrapy_lease.scheduler.found import Source
 from scrapy_lease.scheduler.giving_back import GivingBack
+from scrapy_lease.scheduler.goods import attach_goods
 from scrapy_lease.scheduler.intake import Intake
 from scrapy_lease.scheduler.narrator import Narrator
+from scrapy_lease.scheduler.parting import Parting
 from scrapy_lease.scheduler.slots import Slots
 from scrapy_lease.scheduler.start import Start
 from scrapy_lease.scheduler.tries import Tries
@@ -56,6 +54,8 @@ class LeaseScheduler(BaseScheduler):
 
     #: Can it fetch items without a lease, as LEASE_ROLLOUT says?
     can_leave_out: ClassVar = False
+    #: What becomes of requests of which the store was not told when the crawl ends.
+    fate: ClassVar = "the pages that led to them are not done, and whoever takes those over finds them again"
 
     def __init__(self, crawler: Crawler, runtime: Runtime) -> None:
         settings = runtime.settings
@@ -76,21 +76,15 @@ class LeaseScheduler(BaseScheduler):
         self._tries.intake = self._intake
         self.start = self._make_start(crawler, runtime)
         self._ending = Ending(crawler, runtime, settings.queue_idle, lambda: self.start.was_over)
-        self._discovered = Discovered(
-            self._intake, self._ledger, runtime.stats, lambda: self._backlog.unanswered,
-            lambda: self._sizes()[0] // runtime.session.live,
-        )  # fmt: skip
-        self._unsafe = self._make_unsafe(
-            self._discovered, "the pages that led to them are not done, and whoever takes those over finds them again"
-        )
         self._backlog: RedisBacklog
         self._window_size = runtime.settings.window
+        self._source = self._make_source(crawler)
+        self._unsafe = self._make_unsafe(self._source)
         self._is_starving = True
         self._is_draining = False
         self._narrator = Narrator(runtime)
-        self._waiting_rooms = self._attach(crawler, runtime)
+        self._waiting_rooms = attach_goods(crawler, runtime, self._tries, self._ending.wake_engine)
         self._finishing: asyncio.Task[None] | None = None
-        self._alarm: asyncio.TimerHandle | None = None
 
     @classmethod
     def from_crawler(cls, crawler: Crawler) -> Self:
@@ -166,13 +160,13 @@ class LeaseScheduler(BaseScheduler):
     def pushed(self, outgoing: Outgoing, reply: str) -> None:
         self._runtime.stats.count("queue/pushed" if reply == "+" else "items/duplicate")
         if self._unsafe.is_on:
-            self._discovered.pushed(outgoing.entry, is_new=reply == "+")
+            self._source.pushed(outgoing.entry, is_new=reply == "+")
         if outgoing.parent is not None:
             self._ledger.child_safe(outgoing.parent)
 
     def granted(self, grants: Sequence[Grant]) -> None:
         if self._unsafe.is_on:
-            self._discovered.granted(grants)
+            self._source.granted(grants)
         self._tries.granted(self._unsafe.granted(grants))
         if len(self._tries.window) <= self._low():
             self._backlog.refill()
@@ -208,7 +202,7 @@ class LeaseScheduler(BaseScheduler):
         self._leave_if_drained()
         self._finish_start_soon()
         if standing.due >= 0 and not standing.ready:
-            self._wake_in(standing.due / 1000)
+            self._backlog.wake_in(standing.due / 1000)
 
     def refused(self, error: Exception) -> None:
         self._ending.refused(error)
@@ -218,20 +212,6 @@ class LeaseScheduler(BaseScheduler):
 
     # inside
 
-    def _attach(self, crawler: Crawler, runtime: Runtime) -> list[WaitingRoom]:
-        """Let requests wait here for what they go with: for their account first, then for a proxy, then for permits."""
-        settings, wake = runtime.settings, self._ending.wake_engine
-        accounts = Accounts.of(crawler) if settings.account_pools_by_name else None
-        proxies = Proxies.of(crawler) if settings.pools else None
-        uses = [each for each in (accounts, proxies) if each is not None]
-        for each in uses:
-            each.attach(self._tries, runtime.gate, wake)
-        if accounts is not None and proxies is not None:
-            accounts.go_through(proxies)
-        if settings.rates:
-            Limiter.of(crawler).attach(self._tries, wake, proxies, accounts)
-        return [each.waiting_room for each in uses]
-
     def _make_start(self, crawler: Crawler, runtime: Runtime) -> Start:
         settings = runtime.settings
         return Start(
@@ -239,12 +219,19 @@ class LeaseScheduler(BaseScheduler):
             self._sizes,
         )  # fmt: skip
 
-    def _make_unsafe(self, source: Source, fate: str) -> Unsafe:
+    def _make_source(self, crawler: Crawler) -> Source:
+        """Make what this node fetches from while the store is away."""
+        return Discovered(
+            self._intake, self._ledger, self._runtime.stats, lambda: self._backlog.unanswered,
+            lambda: self._sizes()[0] // self._runtime.session.live,
+        )  # fmt: skip
+
+    def _make_unsafe(self, source: Source) -> Unsafe:
         return Unsafe(
             self._runtime, self._ledger, self._tries, source,
             wanted=lambda: LeaseScheduler.wanted(self), standing=lambda: self._backlog.standing,
             wake=lambda: self._backlog.wake(), engine=self._ending.wake_engine,
-            fate=fate,
+            fate=self.fate,
         )  # fmt: skip
 
     async def _open(self) -> None:
@@ -271,48 +258,9 @@ class LeaseScheduler(BaseScheduler):
         await self._runtime.stop()
 
     async def _part(self) -> None:
-        """Leave; a store that is away already is asked once, one that goes now for as long as a call may take."""
-        self._unsafe.leave()
-        was_away = self._runtime.availability.down_since is not None
-        reason: Exception = StoreUnavailable("no answer in time")
-        try:
-            async with asyncio.timeout(self._runtime.settings.store_timeout + 1):
-                await self._backlog.stop()
-                while True:
-                    try:
-                        return await self._leave()
-                    except StoreUnavailable as error:
-                        reason = error
-                        if was_away:
-                            break
-                    await asyncio.sleep(0.1)
-        except (StoreError, SessionLost) as error:
-            reason = error
-        except TimeoutError:
-            pass
-        self._unsafe.abandoned(len(self._intake))
-        logger.warning(
-            "The store did not take back what this session held (%s); others take it when the session has expired",
-            reason,
-        )
-
-    async def _leave(self) -> None:
-        """Push what was discovered, settle what is over, hand back the rest, end the session."""
-        self._giving_back.everything()
-        while not await self._backlog.flush() or len(self._intake) or self._unsafe.waiting:
-            pass
-        if not self._tries.loose:
-            await self.start.finish()
-        await self._runtime.on_leave()
-        session = self._runtime.session
-        await session.close(self._runtime.scripts)
-        await self._backlog.reclaim(session.sid)
-
-    def _wake_in(self, seconds: float) -> None:
-        """Make a turn in so many seconds, and within one; it takes the place of an earlier one of this kind."""
-        if self._alarm is not None:
-            self._alarm.cancel()
-        self._alarm = asyncio.get_running_loop().call_later(min(seconds, 1.0), self._backlog.wake)
+        runtime = self._runtime
+        parting = Parting(runtime, self._backlog, self._unsafe, self._intake, self._tries, self._giving_back)
+        await parting.run(self.start.finish)
 
     def _leave_if_drained(self) -> None:
         if self._is_draining and not len(self._ledger) and self._backlog.is_clear:
@@ -380,5 +328,5 @@ class LeaseScheduler(BaseScheduler):
 
     def _sizes(self) -> tuple[int, int]:
         standing = self._backlog.standing
-        here = len(self._intake) + len(self._discovered) + self._unsafe.waiting
+        here = len(self._intake) + len(self._source) + self._unsafe.waiting
         return (standing.ready + standing.delayed if standing else 0), here

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from scrapy import Request
 
 from scrapy_lease.backlog.lanes import Ask, Outgoing
 from scrapy_lease.leases.items import Hold
-from scrapy_lease.store.messages import Answer, Entry
+from scrapy_lease.store.messages import Answer, Entry, Grant
 
 
 class Found(Ask):
@@ -35,6 +36,15 @@ class Found(Ask):
 
 class Source(Protocol):
     """Where a node finds what it may fetch without a lease."""
+
+    def __len__(self) -> int:
+        """Return how many requests wait here until the store is back."""
+
+    def pushed(self, entry: Entry, *, is_new: bool) -> None:
+        """Note that an item is in the store; *is_new*: it was not before."""
+
+    def granted(self, grants: Sequence[Grant]) -> None:
+        """Note that these items are leased here."""
 
     def unleased(self, free: int, rooms: dict[str, int]) -> list[Found]:
         """Take up to *free* requests, of each download slot in *rooms* no more than that."""

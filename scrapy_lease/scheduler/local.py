@@ -21,20 +21,19 @@ import logging
 import secrets
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 
 from scrapy import Request, signals
 from scrapy.crawler import Crawler
 
 from scrapy_lease.backlog.lanes import Ask, Outgoing
-from scrapy_lease.exceptions import PayloadError
 from scrapy_lease.leases.items import Hold, Look, Settled
 from scrapy_lease.meta import is_enforced
 from scrapy_lease.runtime import Runtime
 from scrapy_lease.scheduler.ahead import Ahead, Candidate, own_order
 from scrapy_lease.scheduler.core import LeaseScheduler
-from scrapy_lease.scheduler.found import Found
+from scrapy_lease.scheduler.found import Found, Source
 from scrapy_lease.scheduler.intake import Arrival, Identity
+from scrapy_lease.scheduler.looks import Looks
 from scrapy_lease.scheduler.own_queue import HostQueue, Known, OwnQueue
 from scrapy_lease.scheduler.start import Start
 from scrapy_lease.scheduler.tries import new_hold
@@ -53,24 +52,11 @@ class LocalScheduler(LeaseScheduler):
     """See the module's docstring."""
 
     can_leave_out = True
+    fate = "they are this node's own, and in its JOBDIR, if it has one"
 
     def __init__(self, crawler: Crawler, runtime: Runtime) -> None:
         super().__init__(crawler, runtime)
         self._crawler = crawler
-        self._queue = self._make_queue(crawler)
-        self._ahead = Ahead(self._queue, self._consider, self._window_size, self._order)
-        self._unsafe = self._make_unsafe(
-            Unasked(
-                self._ahead,
-                lambda: self._backlog.asked,
-                self._passes,
-                self._taken,
-                lambda hold: self._ask_again(hold, None),
-            ),
-            "they are this node's own, and in its JOBDIR, if it has one",
-        )
-        #: Digests (first 8 bytes) of pages that led on and were fetched here.
-        self._led: set[int] = set()
         self._skips = runtime.settings.on_contended == "skip"
         #: Are there items that are fetched without a lease?
         self._leaves_out = runtime.settings.rollout < 1
@@ -82,7 +68,7 @@ class LocalScheduler(LeaseScheduler):
         self._reason = ""
         #: How the run stood when an answer came last.
         self._stood: Standing | None = None
-        self._tries.on_look_failed = self._look_failed
+        self._tries.on_look_failed = self._looks.failed
 
     # what the engine calls
 
@@ -156,7 +142,7 @@ class LocalScheduler(LeaseScheduler):
     def settled(self, settled: Settled, reply: str) -> None:
         hold, verb = settled.hold, settled.verb
         if verb == "done" and settled.args[0] == "leads":
-            self._led.add(_short(hold.digest))
+            self._looks.has_seen(hold.digest)
         super().settled(settled, reply)
         if reply == "-" or (verb in ("failed", "back") and reply != "!"):
             self._ask_again(hold, settled.args[0] / 1000 if reply != "-" else None)
@@ -180,12 +166,21 @@ class LocalScheduler(LeaseScheduler):
         soonest = self._ahead.soonest()
         waits = [wait for wait in (soonest, standing.due / 1000 if standing.due >= 0 else None) if wait is not None]
         if waits:
-            self._wake_in(max(REST, min(waits)) if self._rests else min(waits))
+            self._backlog.wake_in(max(REST, min(waits)) if self._rests else min(waits))
 
     # inside
 
     def _make_queue(self, crawler: Crawler) -> HostQueue:
         return OwnQueue.from_crawler(crawler)
+
+    def _make_source(self, crawler: Crawler) -> Source:
+        self._queue = self._make_queue(crawler)
+        self._ahead = Ahead(self._queue, self._consider, self._window_size, self._order)
+        self._looks = Looks(self._runtime, self._ledger, self._codec, self._intake, self._ahead)
+        return Unasked(
+            self._ahead, lambda: self._backlog.asked, self._passes, self._taken,
+            lambda hold: self._ask_again(hold, None),
+        )  # fmt: skip
 
     def _make_start(self, crawler: Crawler, runtime: Runtime) -> Start:
         # Scrapy asks start() for more when there is nothing else to do: no host need be held back.
@@ -196,7 +191,7 @@ class LocalScheduler(LeaseScheduler):
 
     async def _open(self) -> None:
         assert self._crawler.spider is not None
-        self._led = await self._queue.open(self._crawler.spider)
+        self._looks.seen = await self._queue.open(self._crawler.spider)
         await super()._open()
 
     async def _close(self, reason: str) -> None:
@@ -212,7 +207,7 @@ class LocalScheduler(LeaseScheduler):
             self._sort()
             if self._queue.is_persistent:
                 self._put_all_back()
-            await self._queue.close(self._reason, self._led)
+            await self._queue.close(self._reason, self._looks.seen)
         except Exception:
             logger.exception("The queue of this node could not be closed; what it holds is handed back all the same")
         await super()._part()
@@ -222,7 +217,7 @@ class LocalScheduler(LeaseScheduler):
             item = (hold.digest, hold.mark) if hold is not None else (b"", "none")
             self._queue.put_again(request, Known(*item, request.priority))
             if isinstance(hold, Look):
-                self._led.discard(_short(hold.digest))
+                self._looks.has_not_seen(hold.digest)
         for candidate in self._ahead:
             self._queue.put_again(candidate.request, candidate.known)
 
@@ -298,20 +293,11 @@ class LocalScheduler(LeaseScheduler):
         if claim.answer is Answer.GRANTED:
             if not self._unsafe.was_granted(entry.digest, claim):
                 self._tries.granted_to(self._hold(entry, claim), request)
-        elif claim.answer is Answer.LEADS and is_here and (look := self._first_look(candidate)) is not None:
+        elif claim.answer is Answer.LEADS and is_here and (look := self._looks.first(candidate)) is not None:
             self._tries.look_into(look, request)
         elif is_here and not is_skipped:
             stats.count("items/duplicate")
         return True
-
-    def _first_look(self, candidate: Candidate) -> Look | None:
-        """Return what this host holds to look at a page that led on; None: it has fetched it."""
-        entry = candidate.entry
-        if _short(entry.digest) in self._led:
-            return None
-        self._led.add(_short(entry.digest))
-        epoch = self._runtime.session.epoch
-        return Look(entry.digest, 0, epoch, entry.slot, entry.mark, entry.payload, candidate.attempts)
 
     def _hold(self, entry: Entry, claim: Claim) -> Hold:
         return new_hold(entry, claim.fence, self._runtime.session.epoch, claim.attempts, claim.deaths)
@@ -340,30 +326,4 @@ class LocalScheduler(LeaseScheduler):
     def _ask_again(self, hold: Hold, wait: float | None) -> None:
         """Another may end this item now; whether it led on shows only to who asks for it by name."""
         if hold.mark != "none" and not self._ending.is_closing and not self._ledger.has(hold.digest):
-            candidate = self._candidate_of(hold)
-            if candidate is not None:
-                self._ahead.add(candidate, wait)
-
-    def _look_failed(self, look: Look) -> None:
-        """Where the page of another leads to must be seen, as often as an item is tried."""
-        candidate = self._candidate_of(look)
-        allowed, failures = self._runtime.settings.item_attempts, look.attempts + 1
-        if candidate is None or failures >= allowed:
-            logger.error(
-                "A page that led on when another host fetched it failed here %d times (LEASE_ITEM_ATTEMPTS): what it "
-                "leads to is left to others: %s: %s", failures, candidate.request if candidate else look, look.reason,
-            )  # fmt: skip
-            return
-        self._led.discard(_short(look.digest))
-        candidate.attempts = failures
-        self._ahead.add(candidate, self._ledger.patience.delay(failures))
-
-    def _candidate_of(self, hold: Hold) -> Candidate | None:
-        with suppress(PayloadError):
-            request = self._codec.decode(hold.payload)
-            return Candidate(request, self._intake.entry(request, Identity(hold.digest, hold.mark)), times=1)
-        return None
-
-
-def _short(digest: bytes) -> int:
-    return int.from_bytes(digest[:8], "big")
+            self._looks.ask_again(hold, wait)

@@ -6,13 +6,13 @@ the one page that leads on. What another session had, or failed, before the stor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from scrapy_lease.backlog.lanes import Ask, Outgoing
 from scrapy_lease.leases.items import Hold
 from scrapy_lease.scheduler.ahead import Ahead, Candidate
 from scrapy_lease.scheduler.found import Found
-from scrapy_lease.store.messages import Answer
+from scrapy_lease.store.messages import Answer, Entry, Grant
 
 
 class Unasked:
@@ -41,6 +41,16 @@ class Unasked:
 
     def __repr__(self) -> str:
         return f"<Unasked of {self._ahead}>"
+
+    def __len__(self) -> int:
+        """Nothing waits here: it is in the queue."""
+        return 0
+
+    def pushed(self, entry: Entry, *, is_new: bool) -> None:
+        """Nothing is noted: the queue knows what it came across."""
+
+    def granted(self, grants: Sequence[Grant]) -> None:
+        """Nothing is noted here either."""
 
     def unleased(self, free: int, rooms: dict[str, int]) -> list[Found]:
         """Take up to *free* of what can be fetched, of each download slot in *rooms* no more than that."""
