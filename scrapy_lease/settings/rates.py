@@ -53,10 +53,10 @@ class RateSettings(Section):
     rate_limits: RateLimits = setting(
         None,
         "What all hosts together send at most, by dimension: `ip` (the exit address), `ua` (the User-Agent as sent), "
-        "`api` and `domain` (the site), or a path to `f(request) -> str | None`. A limit, or a list of them, holds for "
-        "each key by itself: `{\"ip\": \"100/minute\", \"ua\": [\"5/second\", \"500/hour\"]}`. `api` and `domain` may "
-        "have rules instead: a URL prefix, `re:…` or a host, each with its limits; the first that takes a request "
-        "counts, `*` is each other site.",
+        "`api` and `domain` (the site), `account` (the leased one), or a path to `f(request) -> str | None`. A limit, "
+        "or a list of them, holds for each key by itself: `{\"ip\": \"100/minute\", \"ua\": [\"5/second\", "
+        "\"500/hour\"]}`. `api` and `domain` may have rules instead: a URL prefix, `re:…` or a host, each with its "
+        "limits; the first that takes a request counts, `*` is each other site.",
         allowed="a dict of dimensions to limits like '50/second', '50 per second', '100/5 minutes'",
         shown_default="–",
     )  # fmt: skip

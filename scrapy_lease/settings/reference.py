@@ -27,11 +27,30 @@ given. A value that is not allowed and an unknown `LEASE_…` setting stop the c
 with one error that names all of them. An unknown `lease_…` attribute of a spider is a warning.
 """
 
+_META = """\
+## request.meta
+
+What a spider may set in the meta of a request, for this request alone:
+
+| key | value | meaning |
+|---|---|---|
+| `lease_item` | a string, or `False` | Its item key, whatever `LEASE_ITEM_KEY` says; `False`: it is no item. |
+| `lease_done_ttl` | seconds | In the place of `LEASE_DONE_TTL`. |
+| `lease_proxy` | a pool, a list of pools, or `False` | In the place of `LEASE_PROXY_POOL`; `False`: directly. |
+| `lease_sticky` | a string | Requests of the same text go through the same proxy. |
+| `lease_account` | a pool, a list of pools, or `False` | In the place of `LEASE_ACCOUNT_POOL`; `False`: as nobody. |
+| `lease_rate` | `False` | No rate limit holds for it. |
+| `lease_rate_cost` | a whole number from 1 | How many permits it takes of each limit (1). |
+
+`response.meta["lease"]` tells of the fetch: `item`, `fence`, `session`, and in the form shown to people `proxy` and
+`account`, each `None` where there is none. A copy of it in the meta of another request leases nothing.
+"""
+
 
 def reference(model: type[BaseModel]) -> str:
     """Return the reference of *model*, whose bases are its sections, as Markdown."""
     sections = (base for base in model.__bases__ if issubclass(base, BaseModel))
-    return "\n".join([_HEAD, *map(_section, sections)])
+    return "\n".join([_HEAD, *map(_section, sections), _META])
 
 
 def _section(section: type[BaseModel]) -> str:

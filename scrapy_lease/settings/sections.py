@@ -38,7 +38,8 @@ class SwitchSettings(Section):
         1.0,
         "Share of the item keys that are leased, the same ones on every host; the rest each host fetches for itself, "
         "as without scrapy-lease, and counts as `lease/items/shadow`. The shared backlog (`LEASE_QUEUE` `redis`) "
-        "leases all of them whatever the share: a warning says so.",
+        "leases all of them whatever the share: a warning says so. Likewise the share of the keys whose rate limits "
+        "are enforced; what the rest would have spent counts as `lease/rate/shadow`.",
         allowed="a number from 0 to 1",
     )
 
