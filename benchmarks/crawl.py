@@ -18,11 +18,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import pytest
 import redis
 
 from benchmarks import report
 from benchmarks.nginx import Site
+from benchmarks.servers import a_server
 from tests.helpers.relay import Relay
 from tests.helpers.servers import Server
 
@@ -108,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report.end_in_order()
     columns = [column for column in COLUMNS if column.system in options.systems]
     runs: list[Run] = []
-    with Site(options.products) as site, _server(options.server) as server:
+    with Site(options.products) as site, a_server(options.server) as server:
         for number in range(options.rounds):
             for column in _in_turn(columns, number):
                 runs.append(_run(column, number, site, server))
@@ -162,16 +162,6 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     options.products = options.products or (300 if options.quick else 5000)
     options.rounds = options.rounds or (2 if options.quick else 5)
     return options
-
-
-@contextmanager
-def _server(kind: str) -> Iterator[Server]:
-    try:
-        server = Server(kind)
-    except pytest.skip.Exception as missing:
-        raise SystemExit(str(missing)) from None
-    with server:
-        yield server
 
 
 @contextmanager

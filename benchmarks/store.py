@@ -13,19 +13,19 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import pytest
 import redis
 
 from benchmarks import report
 from benchmarks.nginx import Site
+from benchmarks.servers import a_server
 from scrapy_lease.payload import from_spec
 from scrapy_lease.store.client import Channel
 from scrapy_lease.store.keys import Namespace
@@ -358,20 +358,10 @@ MEASUREMENTS: dict[str, tuple[Measurement, dict[str, str], tuple[str, str]]] = {
 }
 
 
-@contextmanager
-def _server(kind: str) -> Iterator[Server]:
-    try:
-        server = Server(kind)
-    except pytest.skip.Exception as missing:
-        raise SystemExit(str(missing)) from None
-    with server:
-        yield server
-
-
 def run(name: str, kind: str, options: argparse.Namespace) -> None:
     """Take one measurement on one kind of server; print and write its table and plot."""
     measure, headings, (x, y) = MEASUREMENTS[name]
-    with _server(kind) as server:
+    with a_server(kind) as server:
         rows = asyncio.run(measure(server, options))
         environment = report.environment() | {"server": f"{kind} {server.info('server')['redis_version']}"}
     title = name if options.server != "both" else f"{name}-{kind}"

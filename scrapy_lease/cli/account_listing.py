@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from scrapy_lease.cli.pool_finding import Found
-from scrapy_lease.cli.text_table import iso_time
 
 _PLAIN = ("node", "session", "since", "used")
 COLUMNS = ("account", "pool", "state", *_PLAIN)
@@ -17,12 +16,7 @@ def fields_of(found: Found) -> dict[str, Any]:
     return {
         "pool": found.pool.name,
         "account": record.id,
-        "state": record.state,
-        "flag": record.flag or None,
-        "node": found.node or None,
-        "session": record.session or None,
-        "fence": record.fence or None,
-        "since": None if record.since is None else iso_time(record.since),
+        **found.lease,
         "used": record.used,
         "strikes": record.strikes,
         "wait": round(record.wait, 1),

@@ -13,7 +13,7 @@ import click
 
 from scrapy_lease.cli import F, json_option, print_fields, store_options
 from scrapy_lease.cli.store_access import lease_settings, run_with_store
-from scrapy_lease.cli.text_table import counted, print_table
+from scrapy_lease.cli.text_table import counted, iso_time, print_table
 from scrapy_lease.store.keys import PoolKeys
 from scrapy_lease.store.pool_reading import ResourceRecord, known_pools, nodes_of, walk
 from scrapy_lease.store.pool_scripts import PoolScripts
@@ -43,6 +43,19 @@ class Found:
     record: ResourceRecord
     node: str
     names: frozenset[str]
+
+    @property
+    def lease(self) -> dict[str, Any]:
+        """What programs are told of any resource: its state, who holds it, under which fence, since when."""
+        record = self.record
+        return {
+            "state": record.state,
+            "flag": record.flag or None,
+            "node": self.node or None,
+            "session": record.session or None,
+            "fence": record.fence or None,
+            "since": None if record.since is None else iso_time(record.since),
+        }
 
     def state(self, *, is_timed: bool) -> str:
         """Say where it is: a flag of one that nobody holds says it all. *is_timed*: with the seconds it stays there."""

@@ -58,6 +58,33 @@ class Lists(ShopSpider):
 """
 
 #: A test makes this file when the nodes of a crawl may begin.
+#: A callback that asks for its page again, with get_retry_request, or by yielding its own request.
+AGAIN = """
+from scrapy.downloadermiddlewares.retry import get_retry_request
+
+class Again(ShopSpider):
+    seen = 0
+
+    async def start(self):
+        yield self.page("/product/1")
+        yield self.page("/product/2", callback=self.parse_own, meta={"lease_item": "own"})
+
+    def parse(self, response):
+        self.seen += 1
+        if self.seen < 3:
+            yield get_retry_request(response.request, spider=self, reason="again", max_retry_times=5)
+        else:
+            yield {"path": "/product/1"}
+
+    def parse_own(self, response, turn=0):
+        if turn == 2:
+            yield {"path": "/product/2"}
+        elif turn:
+            yield response.request.replace(dont_filter=True, cb_kwargs={"turn": turn + 1})
+        else:
+            response.request.cb_kwargs["turn"] = turn + 1
+            yield response.request
+"""
 ALL_ARE_HERE = "all-are-here"
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests.helpers.fleet import Fleet, Node
 from tests.helpers.foreign import plain, scrapy_redis
 from tests.helpers.servers import Server
-from tests.helpers.spiders import crawl, dead_letters, items_of, paths_of, records_of
+from tests.helpers.spiders import AGAIN, crawl, dead_letters, items_of, paths_of, records_of
 
 pytestmark = pytest.mark.one_server
 
@@ -60,32 +60,7 @@ def test_redirects_and_retries_stay_under_their_lease(shop: Fleet, server: Serve
 
 def test_a_page_is_asked_for_again(shop: Fleet, settings: Settings) -> None:
     """get_retry_request and one's own request yielded from the callback: the item is done with the last of them."""
-    node = run(shop, """
-        from scrapy.downloadermiddlewares.retry import get_retry_request
-
-        class Again(ShopSpider):
-            seen = 0
-
-            async def start(self):
-                yield self.page("/product/1")
-                yield self.page("/product/2", callback=self.parse_own, meta={"lease_item": "own"})
-
-            def parse(self, response):
-                self.seen += 1
-                if self.seen < 3:
-                    yield get_retry_request(response.request, spider=self, reason="again", max_retry_times=5)
-                else:
-                    yield {"path": "/product/1"}
-
-            def parse_own(self, response, turn=0):
-                if turn == 2:
-                    yield {"path": "/product/2"}
-                elif turn:
-                    yield response.request.replace(dont_filter=True, cb_kwargs={"turn": turn + 1})
-                else:
-                    response.request.cb_kwargs["turn"] = turn + 1
-                    yield response.request
-        """, settings())  # fmt: skip
+    node = run(shop, AGAIN, settings())
     assert counted(node) == {"leased": 2, "done": 2}
     assert paths_of(items_of(shop)) == ["/product/1", "/product/2"]
     assert Counter(hit.path for hit in shop.hits()) == {"/product/1": 3, "/product/2": 3}

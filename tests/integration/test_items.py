@@ -12,7 +12,7 @@ import pytest
 from scrapy_lease.payload import from_spec
 from tests.helpers.fleet import Fleet, Node, until
 from tests.helpers.servers import Server
-from tests.helpers.spiders import crawl, dead_letters, items_of, paths_of, push, records_of
+from tests.helpers.spiders import AGAIN, crawl, dead_letters, items_of, paths_of, push, records_of
 
 pytestmark = pytest.mark.one_server
 
@@ -114,38 +114,12 @@ def test_redirects_and_retries_belong_to_their_item(shop: Fleet, run: Run, serve
 
 def test_a_callback_asks_for_its_page_again(shop: Fleet, run: Run) -> None:
     """get_retry_request, or the same key yielded again: the item goes on under its lease and is done with the last."""
-    source = """
-        from scrapy.downloadermiddlewares.retry import get_retry_request
-
-        class Again(ShopSpider):
-            seen = 0
-
-            async def start(self):
-                yield self.page("/product/1")
-                yield self.page("/product/2", callback=self.parse_own, meta={"lease_item": "own"})
-
-            def parse(self, response):
-                self.seen += 1
-                if self.seen < 3:
-                    yield get_retry_request(response.request, spider=self, reason="again", max_retry_times=5)
-                else:
-                    yield {"path": "/product/1", "seen": self.seen}
-
-            def parse_own(self, response, turn=0):
-                if turn == 2:
-                    yield {"path": "/product/2"}
-                elif turn:
-                    yield response.request.replace(dont_filter=True, cb_kwargs={"turn": turn + 1})
-                else:
-                    response.request.cb_kwargs["turn"] = turn + 1
-                    yield response.request
-        """
-    node = run(source)
+    node = run(AGAIN)
     assert paths_of(items_of(shop)) == ["/product/1", "/product/2"]
     assert len(shop.hits("/product/1")) == 3
     assert len(shop.hits("/product/2")) == 3
     assert node.stats["lease/items/done"] == node.stats["lease/items/leased"] == 2
-    assert run(source, "n1").stats["finish_reason"] == "lease_all_done"
+    assert run(AGAIN, "n1").stats["finish_reason"] == "lease_all_done"
 
 
 def test_closing_from_a_callback_hands_back(shop: Fleet, run: Run, server: Server) -> None:
