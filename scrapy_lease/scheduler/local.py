@@ -36,8 +36,8 @@ from scrapy_lease.scheduler.intake import Arrival, Identity
 from scrapy_lease.scheduler.looks import Looks
 from scrapy_lease.scheduler.own_queue import HostQueue, Known, OwnQueue
 from scrapy_lease.scheduler.start import Start
-from scrapy_lease.scheduler.tries import new_hold
 from scrapy_lease.scheduler.unasked import Unasked
+from scrapy_lease.scheduler.under_way import new_hold
 from scrapy_lease.store.scripts import Answer, Claim, Entry, Grant, Standing
 
 logger = logging.getLogger(__name__)

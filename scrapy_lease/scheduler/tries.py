@@ -22,8 +22,8 @@ from scrapy_lease.payload import Codec
 from scrapy_lease.runtime import Runtime
 from scrapy_lease.scheduler.intake import Intake
 from scrapy_lease.scheduler.slots import Slots
-from scrapy_lease.scheduler.under_way import Try, UnderWay
-from scrapy_lease.store.scripts import Entry, Grant
+from scrapy_lease.scheduler.under_way import Try, UnderWay, new_hold
+from scrapy_lease.store.scripts import Grant
 
 logger = logging.getLogger(__name__)
 
@@ -39,11 +39,6 @@ _VERDICTS = {
     Kind.FAILED: Verdict.FAILED,
     Kind.BACK: Verdict.BACK,
 }
-
-
-def new_hold(item: Entry | Grant, fence: int, epoch: int, attempts: int = 0, deaths: int = 0) -> Hold:
-    """Return the hold of *item*."""
-    return Hold(item.digest, fence, epoch, item.slot, item.mark, item.payload, attempts, deaths)
 
 
 class Tries(UnderWay):

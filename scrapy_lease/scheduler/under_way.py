@@ -18,6 +18,7 @@ from scrapy_lease.leases.window import Window
 from scrapy_lease.outcomes import Tracker
 from scrapy_lease.runtime import Runtime
 from scrapy_lease.scheduler.slots import Slots
+from scrapy_lease.store.messages import Entry, Grant
 
 
 class Try:
@@ -40,6 +41,11 @@ class Try:
 
     def __repr__(self) -> str:
         return f"<Try {self.request}{' void' if self.is_void else ''}>"
+
+
+def new_hold(item: Entry | Grant, fence: int, epoch: int, attempts: int = 0, deaths: int = 0) -> Hold:
+    """Return the hold of *item*."""
+    return Hold(item.digest, fence, epoch, item.slot, item.mark, item.payload, attempts, deaths)
 
 
 class UnderWay:

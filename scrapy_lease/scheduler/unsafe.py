@@ -33,7 +33,8 @@ from scrapy_lease.leases.items import Hold, Ledger
 from scrapy_lease.runtime import Runtime
 from scrapy_lease.scheduler.found import Found, Source
 from scrapy_lease.scheduler.silence import Silence
-from scrapy_lease.scheduler.tries import Tries, new_hold
+from scrapy_lease.scheduler.tries import Tries
+from scrapy_lease.scheduler.under_way import new_hold
 from scrapy_lease.store.messages import Answer, Claim, Grant, Standing
 
 logger = logging.getLogger(__name__)
