@@ -97,13 +97,13 @@ def bed(fleet: Callable[..., Fleet], server: Server) -> Iterator[Callable[..., B
 
 @pytest.fixture
 def club(fleet: Callable[..., Fleet], server: Server) -> Iterator[Callable[..., MemberBed]]:
-    """Opens a site with so many members, behind so many proxies, and the options of `Web`."""
+    """Opens a site with so many members, behind so many proxies, and the options of `Web`; *store*: not `server`."""
     with ExitStack() as stack:
 
-        def make(members: int, proxies: int = 0, **options: Any) -> MemberBed:
+        def make(members: int, proxies: int = 0, store: Server = server, **options: Any) -> MemberBed:
             web = stack.enter_context(Web(site=Club, **options))
             web.add_many(proxies)
-            return MemberBed(web, fleet(products=1), server.client(), members)
+            return MemberBed(web, fleet(store.url, products=1), store.client(), members)
 
         yield make
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.helpers.fleet import Node, until
 from tests.helpers.members import MemberBed, Visit
-from tests.helpers.spiders import ALL_ARE_HERE, items_of, paths_of, seeds
+from tests.helpers.spiders import ALL_ARE_HERE, items_of, paths_of, records_of, seeds
 
 PAGES = 600
 TOGETHER = """
@@ -72,6 +72,26 @@ def test_no_account_is_in_two_nodes(club: Callable[..., MemberBed]) -> None:
     assert len({visit.node for visit in b.site.visits}) == 3
     share = PAGES / 6
     assert all(0.9 * share <= uses <= 1.1 * share for uses in b.uses().values()), b.uses()
+
+
+def test_ten_nodes_use_a_quota_of_three_three_times(club: Callable[..., MemberBed]) -> None:
+    """One account, with an interval: no more than three pages over all, and no two of them nearer than that."""
+    b = club(1)
+    settings = {
+        "LEASE_ACCOUNT_QUOTA": "3", "LEASE_ACCOUNT_INTERVAL": "0.5", "LEASE_ACCOUNT_WAIT": "0.6", "LEASE_WINDOW": "2",
+    }  # fmt: skip
+    nodes = [b.crawl(f"n{number}", source=TOGETHER, pages=30, settings=settings) for number in range(10)]
+    for node in nodes:
+        node.wait_for("Spider opened", 60)
+    (b.shop.folder / ALL_ARE_HERE).touch()
+    b.shop.wait(nodes)
+    assert b.uses() == {"m0": 3}
+    times = [visit.hit.started for visit in b.site.visits]
+    # A request may be longer on its way than the next one.
+    assert all(second - first > 0.35 for first, second in pairwise(times)), times
+    assert b.site.logins == ["m0"]
+    assert {node.stats["finish_reason"] for node in nodes} == {"lease_no_accounts"}
+    assert len(records_of(b.client)) == 30 - 3
 
 
 @pytest.mark.parametrize("seed", seeds(1))

@@ -200,9 +200,11 @@ class MemberBed:
         self, name: str = "n0", *, accounts: list[dict[str, Any]] | None = None, source: str = MEMBERS,
         settings: Mapping[str, Any] = {}, **arguments: Any,
     ) -> Node:  # fmt: skip
-        """Start a node; *accounts* instead of those that log in."""
+        """Start a node; *accounts* instead of those that log in, where there are none no list is set."""
         listed = self.accounts if accounts is None else accounts
-        chosen = {"LEASE_ACCOUNTS": json.dumps(listed), "LOG_LEVEL": "DEBUG", **(FORM if accounts is None else {})}
+        chosen = {"LOG_LEVEL": "DEBUG", **(FORM if accounts is None else {})}
+        if listed:
+            chosen["LEASE_ACCOUNTS"] = json.dumps(listed)
         if self.web.proxies:
             chosen["LEASE_PROXIES"] = urls(self.web.proxies)
         return crawl(self.shop, name, source, base=self.site.base, settings={**chosen, **settings}, **arguments)
