@@ -73,6 +73,36 @@ def test_no_account_in_two_sessions_at_once(server: Server) -> None:
     run(work)
 
 
+def test_what_is_given_up_does_not_lie_idle(server: Server) -> None:
+    """Who comes later has its share soon, and none of that was idle for long on its way."""
+
+    async def work() -> None:
+        async with crew_on(server, *range(6), kind="account") as crew:
+            first = await crew.node("a", **rules())
+            end = time.monotonic() + 4
+            used: dict[str, tuple[str, float]] = {}
+            idle: dict[str, float] = {}
+
+            async def worker(node: Node) -> None:
+                while time.monotonic() < end:
+                    taken = await node.pool.take(SITE, timeout=SOON)
+                    last, at = used.get(taken.lease.id, (node.name, 0.0))
+                    if last != node.name:
+                        idle[taken.lease.id] = time.monotonic() - at
+                    await asyncio.sleep(0.03)
+                    used[taken.lease.id] = node.name, time.monotonic()
+                    node.pool.end(taken, OK)
+
+            workers = [asyncio.ensure_future(worker(first)) for _ in range(8)]
+            await until(lambda: len(used) == 6)
+            later = await crew.node("b", **rules())
+            await gather(*workers, *(worker(later) for _ in range(8)))
+            assert len(idle) == 3
+            assert max(idle.values()) < 0.3, idle
+
+    run(work)
+
+
 def test_a_quota_of_three_is_three_uses_of_ten_nodes(server: Server) -> None:
     """Exactly: check and take are one step, and what a session does not use others do."""
 

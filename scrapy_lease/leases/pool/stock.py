@@ -4,7 +4,8 @@ An idle lease is given back after ``keep`` s, or soon when others wait for more 
 to (``yields``) as soon as its request ends; what is recalled at once.
 
 A take is made as soon as something is wanted that the last one was not asked for, each second while anybody waits here
-(twice as often while nothing is leased), and with each heartbeat while this session has anything or waits for it.
+(twice as often while nothing is leased; more often at first while it has less than its share, which others give up
+now), and with each heartbeat while this session has anything or waits for it.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from scrapy_lease.leases.session import Session, boot_time
 
 #: Seconds between takes while anybody waits here (leases rotate that are a second old); while they have nothing at all.
 LOOK, STARVING = 1.05, 0.5
+#: Seconds between takes while a session has less than its share, and for how long: what others give up must not lie idle.
+HUNGRY, HUNGER = 0.1, 1.5
 #: Seconds that an idle lease stays while others wait for more than is free.
 BRIEF = 0.25
 #: Sites whose pauses are asked for along the way.
@@ -75,6 +78,8 @@ class Stock(Bench):
         self._on_places = on_places
         self._is_to_look = False
         self._last_take = float("-inf")
+        #: Clock time (s) of the last take when its share was here, or nothing was wanted.
+        self._last_had = boot_time()
         #: Leases that the store knows this session to wait for.
         self._missing = 0
         #: What it is no use to ask for before a second has passed: sites, and wants of sticky keys.
@@ -196,6 +201,8 @@ class Stock(Bench):
             return None
         self._vain = considered
         self._last_take, self._is_to_look = boot_time(), False
+        if not asks.sites or not self._is_short:
+            self._last_had = self._last_take
         self._line.mark_asked()
         others = self.shelf.used_sites() - {site for site, _ in asks.sites}
         sites = [*asks.sites, *((site, 0) for site in islice(others, SITES))]
@@ -278,8 +285,15 @@ class Stock(Bench):
             return True
         return bool(asks.sites or self._missing) and self._next_look() <= 0
 
+    @property
+    def _is_short(self) -> bool:
+        """Has this session less than its share, as far as it knows?"""
+        return len(self.shelf) < (1 if self.standing is None else self.standing.share)
+
     def _next_look(self) -> float:
-        return self._last_take + (LOOK if self.shelf else STARVING) - boot_time()
+        is_hungry = self._is_short and self._last_take - self._last_had < HUNGER
+        pause = HUNGRY if is_hungry else LOOK if self.shelf else STARVING
+        return self._last_take + pause - boot_time()
 
     def _stand(self, standing: Standing) -> None:
         self.standing = standing
