@@ -39,7 +39,7 @@ class Guard(Protocol):
         """Does it go with a lease of theirs?"""
 
     def may_send(self, request: Request) -> bool:
-        """May it be sent at this instant, as far as that goes? True where there is none."""
+        """May it be sent at this instant, as far as that goes? Not if it needs one that it has not."""
 
     def sent(self, request: Request) -> None:
         """It is sent at this instant."""
@@ -57,9 +57,9 @@ class Gate:
     because the store is away and LEASE_ON_STORE_DOWN allows it. Where proxies or accounts are leased, each of
     ``guards`` tells whether a request goes with one, and whether that is still this process's, and hears when it is
     sent, and when its download is cut off. Where rates are limited,
-    ``pay(request)`` spends what a request costs, or tells that it cannot; ``pay_in_time(request)`` waits for that, for
-    requests that nobody can take back; ``goes_again(request, response)`` tells whether an answer is none: it asks for a
-    pause.
+    ``pay(request)`` spends what a request costs, or tells that it cannot; ``pay_in_time(request, check)`` waits for
+    that, for requests that nobody can take back, and calls *check* before it spends; ``goes_again(request, response)``
+    tells whether an answer is none: it asks for a pause.
     """
 
     def __init__(self, session: Session) -> None:
@@ -72,7 +72,7 @@ class Gate:
         self.guards: list[Guard] = []
         self.pay: Callable[[Request], bool] = lambda request: True
         self.goes_again: Callable[[Request, Response], bool] = lambda request, response: False
-        self.pay_in_time: Callable[[Request], Awaitable[None]] | None = None
+        self.pay_in_time: Callable[[Request, Callable[[Request], None]], Awaitable[None]] | None = None
         self._under_way: dict[Request, asyncio.Task[object]] = {}
         self._cut_off: set[Request] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -93,16 +93,24 @@ class Gate:
         """Does the crawl go on although the session is not confirmed?"""
         return not self._session.is_confirmed and self.is_alone()
 
-    def enter(self, request: Request) -> None:
-        """Let *request* pass, in the task that downloads it.
+    def check(self, request: Request) -> None:
+        """Do nothing if *request* has with certainty at this instant what it needs, if it needs anything.
 
-        :raises LeaseLost: the session is not confirmed at this instant, a lease is gone, or a permit is missing.
+        :raises LeaseLost: the session is not confirmed, or a lease is gone.
         """
-        may_send = self.is_open and self.may_send(request)
+        is_leased = self.is_leased(request) or self.has_use(request)
+        may_send = not is_leased or (self.is_open and self.may_send(request))
         for guard in self.guards:
             may_send = may_send and guard.may_send(request)
         if not may_send:
             raise LeaseLost(f"{request} is not sent: what it needs is not leased with certainty at this moment")
+
+    def enter(self, request: Request) -> None:
+        """Let *request* pass, in the task that downloads it.
+
+        :raises LeaseLost: as :meth:`check`; or a permit is missing.
+        """
+        self.check(request)
         if self.is_leased(request) and not self.pay(request):
             raise LeaseLost(f"{request} is not sent: there is no permit of its rate limits at this moment")
         task = asyncio.current_task()
@@ -192,8 +200,9 @@ class GatedHandler:
         gate = self._gate
         is_leased = gate.is_leased(request)
         if not is_leased and gate.pay_in_time is not None:
-            await gate.pay_in_time(request)
+            await gate.pay_in_time(request, gate.check)
         if not is_leased and not gate.has_use(request):
+            gate.check(request)
             response = await self._handler.download_request(request)
             gate.hold(request, response)
             return response

@@ -90,7 +90,7 @@ class Accounts(Answers):
         if trip is not None:
             return trip.may_go_on and trip.use is not None and trip.use.may_send
         visitor: Profile | None = request.meta.get(LOGIN)
-        return visitor is None or visitor.lease.is_held
+        return visitor.lease.is_held if visitor is not None else not self._needs_use(request)
 
     def sent(self, request: Request) -> None:
         super().sent(request)
@@ -146,6 +146,9 @@ class Accounts(Answers):
         await self.keeper.stop()
 
     # inside
+
+    def _needs_use(self, request: Request) -> bool:
+        return self._router.has_way(request, is_media=not self._tracker.is_tracked(request))
 
     async def _wait(self, request: Request, trip: Trip, name: str, site: str, **how: Any) -> Request | None:
         use = await self._taken(request, trip, name, site, **how)

@@ -51,6 +51,13 @@ class Router:
             return self._chosen(request, value)
         return self._only if self._only != () else self._routes.way_of(request.url, is_media=is_media)
 
+    def has_way(self, request: Request, *, is_media: bool) -> bool:
+        """Does *request* go with something, or does its meta name what is no pool?"""
+        try:
+            return self.way_of(request, is_media=is_media) is not None
+        except RequestRefused:
+            return True
+
     def key_of(self, request: Request, name: str, owner: str = "") -> str:
         """Return the key that keeps requests on one resource of a pool, "" for none.
 

@@ -27,6 +27,7 @@ from scrapy.http import Response
 
 from scrapy_lease.exceptions import LeaseError, NoResource
 from scrapy_lease.gate import Gate
+from scrapy_lease.leases.pool.options import Judgement
 from scrapy_lease.leases.pool.shelf import Use
 from scrapy_lease.outcomes import Tracker
 from scrapy_lease.pools.goods import Goods
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=Trip)
+
+_BACK = Judgement("back")
 
 
 class Uses(Generic[T]):
@@ -65,6 +68,7 @@ class Uses(Generic[T]):
         #: Does the scheduler tell when the way of a request through the downloader has ended?
         self._hears_of_ends = False
         self._turn_back: Callable[[Request], None] = lambda request: None
+        self._cut: Callable[[Request], None] = lambda request: None
         #: Called with a request and its answer, by which the site asks for a pause.
         self.on_limited: Callable[[Request, Response], None] = lambda request, response: None
         #: Returns the ids of resources that have no permits left for now; None: rates do not limit these.
@@ -116,7 +120,7 @@ class Uses(Generic[T]):
         tries.on_in.append(self._came_in)
         self._hears_of_ends = True
         room.ready, room.held = tries.ready, lambda: (found.request for found in tries.window)
-        self._turn_back, self._watch.cut = tries.turn_back, gate.cut
+        self._turn_back, self._watch.cut, self._cut = tries.turn_back, gate.cut, gate.cut
         gate.guards.append(self)
         self.keeper.on_room = wake
 
@@ -132,9 +136,9 @@ class Uses(Generic[T]):
         return request in self._active
 
     def may_send(self, request: Request) -> bool:
-        """May it be sent at this instant, as far as its lease goes? True where it has none."""
+        """May it be sent at this instant, as far as its lease goes? Not without one, if it needs one."""
         trip = self._active.get(request)
-        return trip is None or trip.may_go_on
+        return trip.may_go_on if trip is not None else not self._needs_use(request)
 
     def sent(self, request: Request) -> None:
         """*request* is sent at this instant."""
@@ -148,6 +152,10 @@ class Uses(Generic[T]):
             trip.was_cut = True
 
     # inside
+
+    @abstractmethod
+    def _needs_use(self, request: Request) -> bool:
+        """Must a request that goes without a lease not go so? One whose chain was cancelled may still be sent."""
 
     @abstractmethod
     def _give_up_use(self, request: Request, trip: T) -> None:
@@ -169,17 +177,30 @@ class Uses(Generic[T]):
         if not (trip.is_scheduled and self._hears_of_ends):
             task = asyncio.current_task()
             assert task is not None
-            task.add_done_callback(partial(self._chain_ended, request, trip, use))
+            task.add_done_callback(partial(self._chain_ended, request, trip, name, use))
 
     def _came_in(self, request: Request) -> None:
+        """The scheduler tells that the chain of *request* has ended."""
         self.waiting_room.left(request)
         trip = self._active.get(request)
         if trip is not None:
-            self._give_up_use(request, trip)
+            self._let_go(request, trip)
 
-    def _chain_ended(self, request: Request, trip: T, use: Use, task: asyncio.Task[Any]) -> None:
+    def _chain_ended(self, request: Request, trip: T, name: str, use: Use, task: asyncio.Task[Any]) -> None:
         if trip.use is use:
-            self._give_up_use(request, trip)
+            self._let_go(request, trip)
+        elif not use.is_over:
+            # The same request came by again before it had ended, and goes with a later use.
+            self._pools[name].end(use, _BACK)
+
+    def _let_go(self, request: Request, trip: T) -> None:
+        """The chain of *request* has ended, and nobody has judged its use: an early answer, an error, a cancel.
+
+        Scrapy leaves the download of a chain that was cancelled where it is: under way, or in the queue of its slot.
+        """
+        if trip.is_sent:
+            self._cut(request)
+        self._give_up_use(request, trip)
 
     async def _taken(self, request: Request, trip: T, name: str, site: str, **how: Any) -> Use | None:
         """Wait for a lease; None: in vain, and *request* has to go back."""

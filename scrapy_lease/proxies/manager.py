@@ -78,7 +78,7 @@ class Proxies(Uses[Trip]):
                 strip(request)
             return None
         if trip is None:
-            trip = Trip()
+            trip = self._active.get(request) or Trip()
         trip.is_scheduled = is_scheduled
         name = name_in(way, trip)
         key = self._router.key_of(request, name, owner)
@@ -138,6 +138,12 @@ class Proxies(Uses[Trip]):
         return self._again(request, trip, f"{verdict.word} ({why})")
 
     # inside
+
+    def _needs_use(self, request: Request) -> bool:
+        if self.is_bound(request):
+            return False
+        is_media = not self._tracker.is_tracked(request) and not self.key_of(request)
+        return self._router.has_way(request, is_media=is_media)
 
     async def _wait(self, request: Request, trip: Trip, name: str, site: str, **how: Any) -> Request | None:
         use = await self._taken(request, trip, name, site, **how)

@@ -199,15 +199,18 @@ class Limiter:
         is_scheduled = self._tracker.is_tracked(request)
         return self._pauses.asks(request, response, is_scheduled=is_scheduled) and is_scheduled
 
-    async def spend_in_time(self, request: Request) -> None:
+    async def spend_in_time(self, request: Request, check: Callable[[Request], None]) -> None:
         """Spend what a request costs that no scheduler gave; wait for it if need be.
 
+        :param check: called before anything is spent; raises if the request may not be sent any more.
         :raises NoPermit: in vain.
         """
         ends = time.monotonic() + self._media_wait
+        check(request)
         while not self.spend(request):
             if not await self._wait_long(self._settle(request), ends):
                 raise no_permit(request)
+            check(request)
 
     # what the runtime tells
 

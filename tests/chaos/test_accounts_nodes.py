@@ -76,7 +76,6 @@ def test_no_account_is_in_two_nodes(club: Callable[..., MemberBed]) -> None:
     assert max(uses) - min(uses) <= 0.1 * pages / 6, b.uses()
 
 
-
 def test_ten_nodes_use_a_quota_of_three_three_times(club: Callable[..., MemberBed]) -> None:
     """One account, with an interval: no more than three pages over all, and no two of them nearer than that."""
     b = club(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -66,6 +67,27 @@ class Setup:
 
     def download(self, request: Request) -> asyncio.Task[Response]:
         return asyncio.ensure_future(self.gated.download_request(request))
+
+
+class Refusing:
+    """Somebody of whom each request needs what none has, while not `has_all`."""
+
+    has_all = False
+
+    def __init__(self) -> None:
+        self.heard: list[Request] = []
+
+    def has_use(self, request: Request) -> bool:
+        return False
+
+    def may_send(self, request: Request) -> bool:
+        return self.has_all
+
+    def sent(self, request: Request) -> None:
+        self.heard.append(request)
+
+    def cut_off(self, request: Request) -> None:
+        self.heard.append(request)
 
 
 @on_reactor
@@ -175,6 +197,53 @@ async def test_cut_ends_one_download_once() -> None:
         await task
     assert task.cancelling() == 0
     setup.gate.close()
+
+
+@pytest.mark.parametrize("request_", [LEASED, OTHER], ids=["leased", "not leased"])
+@on_reactor
+async def test_what_has_not_all_that_it_needs_is_not_sent(request_: Request) -> None:
+    """A guard refuses: the request does not reach the handler, whoever leased it, and nobody hears that it was sent."""
+    setup = Setup(60)
+    await setup.open()
+    setup.handler.release.set()
+    guard = Refusing()
+    setup.gate.guards.append(guard)
+    with pytest.raises(LeaseLost, match="is not sent"):
+        await setup.download(request_)
+    assert (setup.sent, guard.heard, setup.handler.seen) == ([], [], [])
+    guard.has_all = True
+    assert (await setup.download(request_)).url == request_.url
+    setup.gate.close()
+
+
+@on_reactor
+async def test_what_lost_what_it_needs_while_it_waits_for_a_permit_spends_none() -> None:
+    """Whoever waits for permits in time is told, before anything is spent, that the request is not to be sent."""
+    setup = Setup(60)
+    await setup.open()
+    setup.handler.release.set()
+    guard = Refusing()
+    guard.has_all = True
+    setup.gate.guards.append(guard)
+    renewed = asyncio.Event()
+    spent = []
+
+    async def pay_in_time(request: Request, check: Callable[[Request], None]) -> None:
+        await renewed.wait()
+        check(request)
+        spent.append(request)
+
+    setup.gate.pay_in_time = pay_in_time
+    task = setup.download(OTHER)
+    await asyncio.sleep(0)
+    guard.has_all = False
+    renewed.set()
+    with pytest.raises(LeaseLost, match="is not sent"):
+        await task
+    assert (spent, setup.handler.seen) == ([], [])
+    guard.has_all = True
+    assert (await setup.download(OTHER)).url == OTHER.url
+    assert spent == [OTHER]
 
 
 @on_reactor

@@ -31,7 +31,7 @@ from scrapy_lease.leases.session import Session, boot_time
 
 #: Seconds between takes while anybody waits here (leases rotate that are a second old); while they have nothing at all.
 LOOK, STARVING = 1.05, 0.5
-#: Seconds between takes while a session has less than its share, and for how long: what others give up must not lie idle.
+#: Seconds between takes while a session has less than its share, and for how long: what others give up lies idle else.
 HUNGRY, HUNGER = 0.1, 1.5
 #: Seconds that an idle lease stays while others wait for more than is free.
 BRIEF = 0.25
