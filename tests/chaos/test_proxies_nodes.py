@@ -68,7 +68,7 @@ def test_a_node_is_killed(bed: Callable[..., Bed], seed: int) -> None:
     nodes = [b.crawl(name=f"n{node}", paths=" ".join(asked)) for node in range(3)]
     # Early enough that something is left to be fetched when its proxies are free again.
     moment, victim = chance.randrange(5, pages // (2 if is_long() else 4)), chance.choice(nodes)
-    until(lambda: len(b.site.hits) >= moment, 30, f"{moment} hits")
+    until(lambda: len(b.site.hits) >= moment and "Spider opened" in victim.log, 30, f"{moment} hits, and {victim}")
     kill = victim.kill()
     over = expires(b, victim.name)
     b.shop.wait([node for node in nodes if node is not victim])
@@ -224,7 +224,7 @@ def test_the_server_is_killed(own_bed: Bed, own_server: Server, how: str, second
     settings = {"LEASE_PROXY_REUSE": 4 if how == "forgets" else 0}
     nodes = [b.crawl(name=f"n{node}", paths=" ".join(asked), settings=settings) for node in range(3)]
     moment = chance.randrange(20, 100)
-    until(lambda: len(b.site.hits) >= moment, 30)
+    until(lambda: len(b.site.hits) >= moment and all("Spider opened" in node.log for node in nodes), 30)
     if how == "forgets":
         journal = next(own_server.directory.glob("appendonlydir/*.incr.aof"))
         size = journal.stat().st_size

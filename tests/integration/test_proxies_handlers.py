@@ -84,6 +84,19 @@ def test_a_proxy_that_refuses_its_credentials(
     assert "hunter2" not in node.log
 
 
+@handlers
+def test_a_tunnel_that_is_refused(bed: Callable[..., Bed], tmp_path: Path, handler: str) -> None:
+    """401 for CONNECT is no answer of the site: the pages go through another proxy, and none fails."""
+    b = bed(2, context=context_of(tmp_path, "https"))
+    bad, good = b.web.proxies
+    bad.mode = 401
+    node = b.run(settings={**settings_of(handler), "LEASE_PROXY_BACKOFF": "60,60"}, pages=8)
+    assert len(items_of(b.shop)) == 8
+    assert b.site.peers == {good.exit}
+    assert 1 <= len(bad.seen) <= 2
+    assert "lease/items/failed" not in node.stats
+
+
 @scheme
 @handlers
 def test_a_proxy_that_nobody_answers_for(bed: Callable[..., Bed], tmp_path: Path, handler: str, scheme: str) -> None:

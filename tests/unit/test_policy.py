@@ -85,6 +85,7 @@ def test_what_a_media_pipeline_asks_for_is_not_the_spiders() -> None:
         (TunnelError("Could not open CONNECT tunnel with proxy h:1 [{'status': 407, 'reason': b'x'}]"), "broken"),
         (TunnelError("Could not open CONNECT tunnel with proxy h:1 [{'status': 454, 'reason': b'x'}]"), "expired"),
         (TunnelError("Could not open CONNECT tunnel with proxy h:1 [{'status': 429, 'reason': b'x'}]"), "limited"),
+        (TunnelError("Could not open CONNECT tunnel with proxy h:1 [{'status': 401, 'reason': b'x'}]"), "hang"),
         (TunnelError("Could not open CONNECT tunnel with proxy h:1 [{'status': 403, 'reason': b'x'}]"), "hang"),
         (TunnelError("Could not open CONNECT tunnel with proxy h:1 [b'nonsense']"), "hang"),
         (DownloadFailedError("407, message='Authentication', url='http://u:p@h:1'"), "broken"),
