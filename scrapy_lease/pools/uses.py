@@ -116,6 +116,7 @@ class Uses(Generic[T]):
         """
         room = self.waiting_room
         tries.conditions.append(room.may_start)
+        tries.refusals.append(room.was_refused)
         tries.on_out.append(room.handed_out)
         tries.on_in.append(self._came_in)
         self._hears_of_ends = True

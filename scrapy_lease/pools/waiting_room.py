@@ -127,11 +127,12 @@ class WaitingRoom:
         """Is a request to *site* held ready that wants one of *pool* and was not refused yet?"""
         for request in self.held():
             need = self._need_of(request)
-            if need is not None and need[:2] == (pool, site) and not self._was_refused(request):
+            if need is not None and need[:2] == (pool, site) and not self.was_refused(request):
                 return True
         return False
 
-    def _was_refused(self, request: Request) -> bool:
+    def was_refused(self, request: Request) -> bool:
+        """Was the request refused on a lease before?"""
         trip = self._trips.get(request)
         return trip is not None and trip.was_refused
 

@@ -58,6 +58,8 @@ class Tries(UnderWay):
         self.on_look_failed: Callable[[Look], None] = lambda look: None
         #: Asked in turn whether a request may start now, as far as its proxy, its account and its permits go.
         self.conditions: list[Callable[[Request], bool]] = []
+        #: Asked in turn whether a request was refused on the way from which it comes back.
+        self.refusals: list[Callable[[Request], bool]] = []
         #: Called in turn with a request that is handed out, and when its way through the downloader ends.
         self.on_out: list[Callable[[Request], object]] = []
         self.on_in: list[Callable[[Request], object]] = []
@@ -229,7 +231,8 @@ class Tries(UnderWay):
                 self._turns_back(found.hold)
             else:
                 found.goes_back = False
-                self.put_again(found)
+                # What waits here may be served: that tells whether it is the page or the proxy.
+                self.put_again(found, goes_first=not any(was_refused(following) for was_refused in self.refusals))
         elif self.intake.claim(following):
             self.put_again(Try(following, found.hold, found.epoch))
         else:

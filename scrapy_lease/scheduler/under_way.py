@@ -125,9 +125,9 @@ class UnderWay:
             self._gate.cut(found.request)
         return len(under_way)
 
-    def put_again(self, found: Try) -> None:
+    def put_again(self, found: Try, *, goes_first: bool = True) -> None:
         """Hold ready what was under way before; it goes out before what never was."""
-        self.window.put(self._slots.key_of(found.request), found.request.priority, found, again=True)
+        self.window.put(self._slots.key_of(found.request), found.request.priority, found, again=goes_first)
 
     def _may_send(self, request: Request) -> bool:
         found = self._out.get(request)

@@ -136,14 +136,19 @@ def test_a_page_that_is_refused_to_all(bed: Callable[..., Bed], how: str) -> Non
     assert b.left() == {"leased": 0, "free": 8, "resting": 0, "known": 8}
 
 
-def test_only_what_is_refused_to_all_is_left(bed: Callable[..., Bed]) -> None:
-    """A node that never had a page of the site tells all the same that it is the URLs, and the crawl ends."""
+@pytest.mark.parametrize("at_once", [1, 2, 8])
+def test_only_what_is_refused_to_all_is_left(bed: Callable[..., Bed], at_once: int) -> None:
+    """A node that never had a page of the site tells all the same that it is the URLs, and the crawl ends.
+
+    However few are tried at once: each is, before any is tried again.
+    """
     b = bed(6, latency=0.05)
     refused = {f"/page/{page}" for page in range(40, 44)}
     b.site.bans = lambda peer, path: path in refused
     b.run(pages=40, settings=RESTS)
     assert b.site.peers == b.exits()
-    node = b.run(name="n1", paths=" ".join(sorted(refused)), settings={**RESTS, "LEASE_JOB": "rest"})
+    settings = {"LEASE_JOB": "rest", "CONCURRENT_REQUESTS_PER_DOMAIN": at_once, "LOG_LEVEL": "DEBUG"}
+    node = b.run(name="n1", paths=" ".join(sorted(refused)), settings={**RESTS, **settings})
     assert node.stats["finish_reason"] == "finished"
     assert node.stats["lease/items/rejected"] == len(refused)
     assert "lease/items/done" not in node.stats
