@@ -159,11 +159,12 @@ class ForwardProxy:
     refused: int = 0
     port: int = 0
     server: asyncio.Server | None = None
+    scheme: str = "http"
 
     @property
     def url(self) -> str:
         credentials = f"{quote(self.user, safe='')}:{quote(self.password, safe='')}@" if self.user else ""
-        return f"http://{credentials}127.0.0.1:{self.port}"
+        return f"{self.scheme}://{credentials}127.0.0.1:{self.port}"
 
     @property
     def endpoint(self) -> str:
@@ -173,6 +174,8 @@ class ForwardProxy:
 class Door:
     """A port with proxies of one endpoint behind it, told apart by their user names."""
 
+    scheme = "http"
+
     def __init__(self, proxies: list[ForwardProxy]) -> None:
         self.proxies = proxies
         self._writers: set[asyncio.StreamWriter] = set()
@@ -180,7 +183,7 @@ class Door:
     async def open(self, port: int = 0) -> asyncio.Server:
         server = await asyncio.start_server(self._serve, "127.0.0.1", port)
         for proxy in self.proxies:
-            proxy.port, proxy.server = server.sockets[0].getsockname()[1], server
+            proxy.port, proxy.server, proxy.scheme = server.sockets[0].getsockname()[1], server, self.scheme
         return server
 
     def cut(self) -> None:
@@ -321,10 +324,12 @@ class Web:
         self._thread.join()
         self._loop.close()
 
-    def add(self, *users: tuple[str, str], exit: str = "") -> list[ForwardProxy]:
+    def add(
+        self, *users: tuple[str, str], exit: str = "", kind: Callable[[list[ForwardProxy]], Door] = Door
+    ) -> list[ForwardProxy]:
         """Open one endpoint: a proxy for each (user, password), or one that asks for nothing."""
         made = [ForwardProxy(exit or self._next_exit(), *user) for user in users or [("", "")]]
-        door = Door(made)
+        door = kind(made)
         self._servers.append(self._do(door.open()))
         self._doors.append(door)
         self.proxies += made

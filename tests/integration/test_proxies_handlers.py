@@ -12,6 +12,7 @@ import pytest
 
 from tests.helpers.certificates import write_certificates
 from tests.helpers.proxied import Bed
+from tests.helpers.socks import SocksDoor
 from tests.helpers.spiders import items_of, paths_of
 
 pytestmark = pytest.mark.one_server
@@ -22,6 +23,7 @@ HANDLERS = {
     "httpx": "scrapy.core.downloader.handlers._httpx.HttpxDownloadHandler",
 }
 HAS_HTTPX = any(importlib.util.find_spec(name) for name in ("httpx2", "httpx"))
+HAS_SOCKS = HAS_HTTPX and importlib.util.find_spec("socksio") is not None
 handlers = pytest.mark.parametrize(
     "handler",
     [
@@ -112,3 +114,25 @@ def test_a_proxy_that_nobody_answers_for(bed: Callable[..., Bed], tmp_path: Path
     assert node.stats["lease/proxy/broken/default"] == 1
     assert node.stats["lease/proxy/banned/default"] == 1
     assert len(hanging.seen) <= 2
+
+
+@pytest.mark.skipif(not HAS_SOCKS, reason="needs httpx2[socks]")
+@scheme
+def test_socks(bed: Callable[..., Bed], tmp_path: Path, scheme: str) -> None:
+    """SOCKS 5 proxies with a password and without: one at a time on each, what one refuses another fetches."""
+    b = bed(context=context_of(tmp_path, scheme), latency=0.02)
+    anna, ben, nobody = b.web.add(("anna", "hunter2-a"), ("b/en", "p@ss:w?/rd%"), ("", ""), kind=SocksDoor)
+    b.site.banned = {anna.exit}
+    (bad,) = b.web.add(kind=SocksDoor)
+    bad.mode = "refuse"
+    node = b.run(settings={**settings_of("httpx"), "LEASE_PROXY_BACKOFF": "60,60"}, pages=16)
+    assert paths_of(items_of(b.shop)) == sorted(f"/page/{number}" for number in range(16))
+    assert b.site.peers == b.exits([anna, ben, nobody])
+    assert max(hit.in_flight for hit in b.site.hits) == 1
+    assert {brought for proxy in (anna, ben, nobody) for _, brought in proxy.seen} == {
+        "anna:hunter2-a", "b/en:p@ss:w?/rd%", "",
+    }  # fmt: skip
+    assert 1 <= len(bad.seen) <= 5
+    assert b.left()["leased"] == 0
+    assert "hunter2" not in node.log
+    assert "p@ss" not in node.log
