@@ -126,7 +126,7 @@ class UnderWay:
         return len(under_way)
 
     def put_again(self, found: Try, *, goes_first: bool = True) -> None:
-        """Hold ready what was under way before; it goes out before what never was."""
+        """Hold ready what was under way before; *goes_first*: it goes out before what never was, else behind that."""
         self.window.put(self._slots.key_of(found.request), found.request.priority, found, again=goes_first)
 
     def _may_send(self, request: Request) -> bool:
