@@ -29,7 +29,7 @@ from scrapy_lease.exceptions import LeaseError, StoreUnavailable
 from scrapy_lease.gate import Gate
 from scrapy_lease.heartbeat import Heartbeat, Lag, Watchdog
 from scrapy_lease.leases.session import Beat, Session
-from scrapy_lease.proxies.checks import check_scrapy
+from scrapy_lease.proxies.checks import check_accounts, check_scrapy
 from scrapy_lease.runs import keep_newest
 from scrapy_lease.settings import LeaseSettings, redacted_url
 from scrapy_lease.spider_notices import spider_notices
@@ -77,6 +77,7 @@ class Runtime:
         self.settings = LeaseSettings.from_crawler(crawler)
         if self.settings.pools:
             check_scrapy(crawler.settings, self.settings.pools)
+            check_accounts(crawler.settings, self.settings)
         if self.settings.account_pools_by_name:
             account_checks.check_scrapy(crawler.settings, self.settings.account_pools_by_name)
         #: Who keeps the requests: ``redis``, ``local``, or ``foreign`` for a scheduler that the user chose.

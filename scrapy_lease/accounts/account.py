@@ -11,6 +11,7 @@ from typing import Any, Self
 from urllib.parse import unquote
 
 from scrapy_lease.providers.address import parse_address
+from scrapy_lease.providers.minted import is_gateway
 
 #: An id is shown: in listings, logs and ``response.meta``.
 _ID = re.compile(r"[^\s\x00-\x1f\x7f]{1,200}")
@@ -147,6 +148,8 @@ def _proxy(value: object) -> str:
         raise ValueError("has a proxy that is no URL")
     if not value:
         return ""
+    if is_gateway(value):
+        raise ValueError("has a proxy that is a gateway, whose ids nobody would fill in: name it in LEASE_PROXIES")
     try:
         return parse_address(value).url
     except ValueError as error:

@@ -73,7 +73,9 @@ class Accounts(Answers):
     def go_through(self, proxies: Proxies) -> None:
         """Let each account have its own proxy of *proxies*."""
         self._proxies = proxies
-        Joint(self._profile_of, self._trips, self._settings).attach(proxies)
+        joint = Joint(self._profile_of, self._trips, self._settings, self._pools)
+        joint.attach(proxies)
+        self._profiles.on_parting = lambda profile: proxies.let_go(joint.owner(profile))
 
     def account_of(self, request: Request) -> str:
         """Return the id of the account as which *request* goes now, "" where it goes as none."""

@@ -105,6 +105,7 @@ class Profiles:
     """The profiles of all leases that were used here, for as long as these are here.
 
     :param pools: name -> the pool; *handlers*: name -> how its accounts log in.
+    :ivar on_parting: called with a profile whose lease is about to end.
     """
 
     def __init__(
@@ -115,6 +116,7 @@ class Profiles:
         self._pools = pools
         self._handlers = handlers
         self._profiles: dict[tuple[str, str], Profile] = {}
+        self.on_parting: Callable[[Profile], None] = lambda profile: None
         self._found_jars: MutableMapping[Any, Any] | None = None
 
     def __repr__(self) -> str:
@@ -154,6 +156,7 @@ class Profiles:
                 return
             if profile.is_changed:
                 self.tell(profile, time.monotonic())
+            self.on_parting(profile)
             del self._profiles[pool, lease.id]
             self._jars.pop(profile.key, None)
 

@@ -29,7 +29,10 @@ class Router:
 
     :param meta: the key of ``request.meta`` that wins over the setting.
     :param pools: the names of all there are.
+    :ivar owned: the pools whose resources are made for what a request goes as: nobody else has a use for them.
     """
+
+    owned: frozenset[str] = frozenset()
 
     def __init__(self, meta: str, routes: Routes, pools: Collection[str]) -> None:
         self._meta = meta
@@ -70,11 +73,11 @@ class Router:
         try:
             way = checked_way(value)
         except ValueError as error:
-            raise _refused(request, f'meta["{self._meta}"]: {error}') from None
+            raise refused(request, f'meta["{self._meta}"]: {error}') from None
         for name in way or ():
             if name not in self._pools:
                 near = did_you_mean(name, self._pools) or f"; there is {', '.join(self._pools)}"
-                raise _refused(request, f'meta["{self._meta}"] names the pool {name!r}, which does not exist{near}')
+                raise refused(request, f'meta["{self._meta}"] names the pool {name!r}, which does not exist{near}')
         return way
 
 
@@ -84,6 +87,7 @@ class ProxyRouter(Router):
     def __init__(self, routes: Routes, pools: Mapping[str, PoolSettings]) -> None:
         super().__init__(PROXY, routes, pools)
         self._sticky = {name: pool.sticky for name, pool in pools.items()}
+        self.owned = frozenset(name for name, pool in pools.items() if pool.is_owned)
 
     def key_of(self, request: Request, name: str, owner: str = "") -> str:
         value = request.meta.get(STICKY)
@@ -94,7 +98,7 @@ class ProxyRouter(Router):
         if value is False:
             return ""
         if not isinstance(value, str) or not value:
-            raise _refused(request, f'meta["{STICKY}"] is {value!r}; it must be text that is not empty, or False')
+            raise refused(request, f'meta["{STICKY}"] is {value!r}; it must be text that is not empty, or False')
         return f"key:{value}"
 
 
@@ -114,5 +118,6 @@ class AccountRouter(Router):
         return super().way_of(request, is_media=is_media)
 
 
-def _refused(request: Request, fault: str) -> RequestRefused:
+def refused(request: Request, fault: str) -> RequestRefused:
+    """Return the error of a request that must not be fetched as it is."""
     return RequestRefused(f"{shown_url(request.url)}: {fault}")

@@ -3,7 +3,8 @@
 A request that would wait in the downloader for its proxy or account takes a place there that others could use. So the
 scheduler asks first, and hands out only what finds one. It tells what it hands out, too: of those that follow at once
 none takes what an earlier one is coming for. Of requests that are kept on one resource by a key, as many may start as
-that takes; together they want one.
+that takes; together they want one. Where each account has its own, a request may start: it finds that when it goes as
+the account.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class WaitingRoom:
 
     def may_start(self, request: Request) -> bool:
         """Would a request that is held ready get its resource at once? True too for one that goes without."""
-        need = self._need_of(request)
+        need = self._want_of(request)
         self._asked = request, need
         if need is None:
             return True
@@ -66,7 +67,7 @@ class WaitingRoom:
     def handed_out(self, request: Request) -> None:
         """A request that may start goes to the engine."""
         asked, self._asked = self._asked, None
-        need = asked[1] if asked is not None and asked[0] is request else self._need_of(request)
+        need = asked[1] if asked is not None and asked[0] is request else self._want_of(request)
         if need is None:
             return
         name, _, key = need
@@ -96,7 +97,7 @@ class WaitingRoom:
 
     def is_hopeless(self, request: Request) -> bool:
         """Did a request held ready wait for LEASE_…_WAIT while nobody got one of its pool? Told once."""
-        need = self._need_of(request)
+        need = self._want_of(request)
         if need is None or request not in self._held_up or not self._keeper.is_dry(need[0]):
             return False
         self._held_up.discard(request)
@@ -105,14 +106,14 @@ class WaitingRoom:
 
     def need_of(self, request: Request) -> tuple[str, str, int] | None:
         """Return pool and site of a request, and how many are about to take one; None: it goes without."""
-        need = self._need_of(request)
+        need = self._want_of(request)
         return None if need is None else (*need[:2], self._coming[need[0]])
 
     def demand(self, pool: str) -> Counter[str]:
         """For each site, how many of *pool* the requests held ready want; those of one key want one."""
         wanted: Counter[str] = Counter()
         keys: set[str] = set()
-        for need in map(self._need_of, self.ready()):
+        for need in map(self._want_of, self.ready()):
             if need is None or need[0] != pool or need[2] in keys:
                 continue
             _, site, key = need
@@ -147,3 +148,8 @@ class WaitingRoom:
             return name, site_of(request), self._router.key_of(request, name)
         except RequestRefused:
             return None
+
+    def _want_of(self, request: Request) -> tuple[str, str, str] | None:
+        """The same, of what others could want too."""
+        need = self._need_of(request)
+        return None if need is None or need[0] in self._router.owned else need

@@ -21,6 +21,11 @@ class Listed:
     proxies: tuple[Address, ...] = ()
     gateways: tuple[Gateway, ...] = ()
 
+    @property
+    def is_owned(self) -> bool:
+        """Are they gateways that give each account an identity of its own?"""
+        return any(gateway.needs_account for gateway in self.gateways)
+
 
 def checked_proxies(value: str | Sequence[str]) -> Listed:
     """Read LEASE_PROXIES: a list of URLs, as such or as a string, or the path of a file with one URL a line.
@@ -66,6 +71,8 @@ def _listed(entries: Iterable[tuple[str, object]]) -> Listed:
         raise ValueError(
             "has gateways ({session}) beside proxies: give each kind a pool of its own in LEASE_PROXY_POOLS"
         )
+    if len({gateway.needs_account for gateway in gateways.values()}) > 1:
+        raise ValueError("has gateways with {account} beside others: give each kind a pool in LEASE_PROXY_POOLS")
     if not proxies and not gateways:
         raise ValueError("names no proxy")
     return Listed(tuple(proxies), tuple(gateways.values()))

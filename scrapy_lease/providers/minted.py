@@ -31,13 +31,22 @@ class Gateway:
 
     @property
     def needs_account(self) -> bool:
-        """Is there a place for an account's name?"""
-        return any(found[1] == "account" for found in _PLACE.finditer(self.text))
+        """Is there a place for an account's id?"""
+        return "account" in self._places
+
+    @property
+    def needs_session(self) -> bool:
+        """Is there a place for an id that is minted?"""
+        return "session" in self._places
 
     @property
     def text(self) -> str:
         """User name and password, with their places."""
         return f"{self.template.user} {self.template.password}"
+
+    @property
+    def _places(self) -> set[str]:
+        return {found[1] for found in _PLACE.finditer(self.text)}
 
     def mint(self, account: str = "") -> Address:
         """Return the gateway's address with a new random id in all places for one, and *account* in its places."""
@@ -48,6 +57,27 @@ class Gateway:
 
         user, password = _PLACE.sub(fill, self.template.user), _PLACE.sub(fill, self.template.password)
         return replace(self.template, user=user, password=password)
+
+    def shown_user(self, account: str) -> str:
+        """Return the user name of *account* as people may see it: with the account's id, and no minted one."""
+        user = self.template.user
+        if "{account}" not in user:
+            return f"{user}~{account}"
+        return user.replace("{account}", account)
+
+    def unfit(self, account: str, encoding: str) -> str:
+        """Return why the id of an account cannot stand in its place, "" if it can.
+
+        :param encoding: HTTPPROXY_AUTH_ENCODING of Scrapy.
+        """
+        # A proxy reads the user name up to the first colon: that would be another one's.
+        if ":" in account and "{account}" in self.template.user:
+            return "has a colon, which no user name of a proxy can have"
+        try:
+            account.encode(encoding)
+        except UnicodeEncodeError:
+            return f"has letters that HTTPPROXY_AUTH_ENCODING ({encoding}) does not"
+        return ""
 
 
 def is_gateway(text: str) -> bool:
@@ -76,17 +106,11 @@ class Minted:
     """Mints ids for gateways, each in its turn.
 
     :param lifetime: seconds for which an id is used, at most.
-    :param accounts: the names that gateways with a place for an account are given in turn.
-    :raises ValueError: there is a place for an account, and no account.
     """
 
-    def __init__(self, gateways: Sequence[Gateway], lifetime: float, accounts: Sequence[str] = ()) -> None:
-        for gateway in gateways:
-            if gateway.needs_account and not accounts:
-                raise ValueError(f"{gateway.template.endpoint} has a place for an {{account}}, and there are none")
+    def __init__(self, gateways: Sequence[Gateway], lifetime: float) -> None:
         self._gateways = gateways
         self._lifetime = lifetime
-        self._names = accounts or ("",)
         self._turn = 0
 
     def __repr__(self) -> str:
@@ -97,11 +121,10 @@ class Minted:
         return [self._next() for _ in range(count)]
 
     def _next(self) -> Proxy:
-        round_, number = divmod(self._turn, len(self._gateways))
+        gateway = self._gateways[self._turn % len(self._gateways)]
         self._turn += 1
-        gateway = self._gateways[number]
         return Proxy(
-            gateway.mint(self._names[round_ % len(self._names)]).url,
+            gateway.mint().url,
             provider="gateway",
             lifetime=self._lifetime * random.uniform(SHORTEST, 1.0),
             shown_user=gateway.template.user,

@@ -16,6 +16,7 @@ from scrapy_lease.leases.pool.supply import Delivery, FetchFailed
 from scrapy_lease.providers.address import Address, parse_address
 from scrapy_lease.providers.base import Batch, Provider, Proxy
 from scrapy_lease.providers.identity import identity
+from scrapy_lease.providers.minted import is_gateway
 from scrapy_lease.store.pool_scripts import Resource
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ def resource_of(proxy: Proxy, namespace: str, wall: int) -> Resource:
     :raises ValueError: it cannot be used; the text says why, without secrets.
     """
     at = proxy.address
+    if proxy.shown_user is None and is_gateway(f"{at.user} {at.password}"):
+        raise ValueError("is a gateway, whose ids nobody would fill in: name it in LEASE_PROXIES")
     if proxy.exit and not _EXIT.fullmatch(proxy.exit):
         raise ValueError("has an exit that is no address")
     return Resource(

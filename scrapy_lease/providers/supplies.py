@@ -15,6 +15,7 @@ from scrapy_lease.providers.api import Api
 from scrapy_lease.providers.base import Provider, Proxy
 from scrapy_lease.providers.listed import Listed
 from scrapy_lease.providers.minted import Minted
+from scrapy_lease.providers.owned import Owned
 from scrapy_lease.providers.source import ProxySource, resource_of
 from scrapy_lease.store.pool_scripts import Resource
 
@@ -28,18 +29,20 @@ class Supply:
 
     :param limits: of what is bought, and of calls.
     :param is_minted: the ids are made for the asking: one that is banned is replaced.
+    :param owned: makes those of accounts; None: they are not made for these.
     """
 
     stock: tuple[Resource, ...]
     source: ProxySource | None
     limits: tuple[Limit, ...]
     is_minted: bool
+    owned: Owned | None = None
 
 
 def supply_of(
     *, pool: str, namespace: str, listed: Listed | None = None, api: Api | None = None,
     provider: Provider | None = None, limits: Sequence[Limit] = (), sessions: int = 100, lifetime: float = 600.0,
-    check: Check | None = None, accounts: Sequence[str] = (),
+    check: Check | None = None, encoding: str = "latin-1",
 ) -> Supply:  # fmt: skip
     """Build the supply of one pool.
 
@@ -47,6 +50,7 @@ def supply_of(
     :param api: LEASE_PROXY_API.
     :param provider: LEASE_PROXY_PROVIDER, see :func:`provider_of`.
     :param limits: LEASE_PROXY_BUY_LIMIT.
+    :param encoding: HTTPPROXY_AUTH_ENCODING of Scrapy.
     :raises ValueError: they do not go together; the text names the settings.
     """
     listed = listed or Listed()
@@ -63,9 +67,11 @@ def supply_of(
         )
     options: dict[str, Any] = {"pool": pool, "namespace": namespace, "check": check}
     source = None
+    if listed.is_owned:
+        return Supply((), None, (), False, Owned(listed.gateways, namespace, lifetime, encoding))
     if listed.gateways:
         target = sessions * len(listed.gateways)
-        source = ProxySource(Minted(listed.gateways, lifetime, accounts), target=target, **options)
+        source = ProxySource(Minted(listed.gateways, lifetime), target=target, **options)
         limits = ()
     elif api is not None:
         # With it comes aiohttp, which costs a tenth of a second.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, cast
 
 from scrapy import Request
@@ -19,14 +20,16 @@ from scrapy_lease.exceptions import LeaseLost, NoProxy, SettingsError
 from scrapy_lease.leases.pool.options import Judgement, Kind, PoolOptions, Sentence
 from scrapy_lease.leases.pool.refill import RefillOptions
 from scrapy_lease.leases.pool.shelf import Use
+from scrapy_lease.leases.pool.ties import STRICT
 from scrapy_lease.meta import read_record
 from scrapy_lease.policy import OK, UNUSED, Judge, Verdict, words_of
 from scrapy_lease.pools.goods import PROXY
 from scrapy_lease.pools.keeper import Plan
-from scrapy_lease.pools.routing import ProxyRouter, site_of
+from scrapy_lease.pools.routing import ProxyRouter, refused, site_of
 from scrapy_lease.pools.uses import Uses
 from scrapy_lease.pools.waiting_room import name_in
 from scrapy_lease.providers.identity import shown
+from scrapy_lease.providers.owned import Owned, Owner
 from scrapy_lease.providers.supplies import Supply, check_of, provider_of, supply_of
 from scrapy_lease.proxies.trips import Trip, clean, strip, url_of
 from scrapy_lease.runtime import Runtime
@@ -42,7 +45,8 @@ _TARGET = Judgement("target")
 class Proxies(Uses[Trip]):
     """See the module's docstring; use :meth:`of`.
 
-    :ivar key_of: returns what keeps a request on one proxy because of what else it goes with, "" for nothing.
+    :ivar owner_of: returns the account that a request goes as, None for none.
+    :ivar on_stranded: called with an account whose only proxy does not serve, and for how many seconds (0: unknown).
     :ivar is_bound: has a request a proxy already that is in no pool?
     :ivar found: returns the verdict on an answer where another has judged it.
     """
@@ -52,10 +56,13 @@ class Proxies(Uses[Trip]):
     def __init__(self, crawler: Crawler, runtime: Runtime) -> None:
         settings = runtime.settings
         self._settings = settings.pools
-        plans = {name: _plan(crawler, runtime, name, pool) for name, pool in settings.pools.items()}
+        made = {name: _plan(crawler, runtime, name, pool) for name, pool in settings.pools.items()}
+        plans = {name: plan for name, (plan, _) in made.items()}
+        self._owned = {name: owned for name, (_, owned) in made.items() if owned is not None}
         super().__init__(crawler, runtime, ProxyRouter(settings.proxy_pool, settings.pools), plans)
         self._judge = Judge.from_crawler(crawler, settings.verdicts, settings.policy)
-        self.key_of: Callable[[Request], str] = lambda request: ""
+        self.owner_of: Callable[[Request], Owner | None] = lambda request: None
+        self.on_stranded: Callable[[Owner, float], None] = lambda owner, seconds: None
         self.is_bound: Callable[[Request], bool] = lambda request: False
         self.found: Callable[[Request], Verdict | None] = lambda request: None
 
@@ -70,8 +77,8 @@ class Proxies(Uses[Trip]):
         site = self.waiting_room.left(request) or site_of(request)
         if self.is_bound(request):
             return None
-        is_scheduled, owner = self._tracker.is_handed_out(request), self.key_of(request)
-        way = self._router.way_of(request, is_media=not is_scheduled and not owner)
+        is_scheduled, owner = self._tracker.is_handed_out(request), self.owner_of(request)
+        way = self._router.way_of(request, is_media=not is_scheduled and owner is None)
         trip = self._trips.get(request)
         if way is None:
             if trip is not None:
@@ -81,13 +88,19 @@ class Proxies(Uses[Trip]):
             trip = self._active.get(request) or Trip()
         trip.is_scheduled = is_scheduled
         name = name_in(way, trip)
-        key = self._router.key_of(request, name, owner)
-        avoid = trip.avoid.union(self.spent()) if self.spent is not None else trip.avoid
-        use = self._pools[name].take_now(site, sticky=key, avoid=avoid)
+        find = self._own_of if name in self._owned else self._any_of
+        how = find(request, trip, name, owner)
+        trip.owner = owner if owner is not None and how["sticky"].startswith(STRICT) else None
+        use = self._pools[name].take_now(site, sticky=how["sticky"], avoid=how["avoid"])
         if use is None:
-            return self._wait(request, trip, name, site, sticky=key, avoid=avoid)
+            return self._wait(request, trip, name, site, **how)
         self._begin(request, trip, name, use)
         return None
+
+    def let_go(self, owner: Owner) -> None:
+        """An account leaves this node: so does what was made for it, with its last request."""
+        for name, owned in self._owned.items():
+            self._pools[name].let_go(owned.key_of(owner))
 
     def answered(self, request: Request, response: Response) -> Response | Request:
         """Judge the answer to *request*; return it, or the request where it goes out again.
@@ -142,12 +155,37 @@ class Proxies(Uses[Trip]):
     def _needs_use(self, request: Request) -> bool:
         if self.is_bound(request):
             return False
-        is_media = not self._tracker.is_tracked(request) and not self.key_of(request)
+        is_media = not self._tracker.is_tracked(request) and self.owner_of(request) is None
         return self._router.has_way(request, is_media=is_media)
+
+    def _any_of(self, request: Request, trip: Trip, name: str, owner: Owner | None) -> dict[str, Any]:
+        """Return what *request* may have of a pool of which anybody may have anything."""
+        key = self._router.key_of(request, name, "" if owner is None else owner.sticky)
+        return {"sticky": key, "avoid": trip.avoid.union(self.spent()) if self.spent is not None else trip.avoid}
+
+    def _own_of(self, request: Request, trip: Trip, name: str, owner: Owner | None) -> dict[str, Any]:
+        """The same, where each account has its own: an address without permits left is waited for, not changed.
+
+        :raises RequestRefused: it goes as no account, or as one that can have none there.
+        :raises NoProxy: the same, of what no scheduler gave.
+        """
+        owned, fault = self._owned[name], "it goes as no account"
+        if owner is not None:
+            unfit = owned.unfit(owner)
+            if not unfit:
+                return {"sticky": owned.key_of(owner), "avoid": trip.avoid, "make": partial(owned.make, owner)}
+            fault = f"the id of account {owner.account} {unfit}"
+        self._trips.pop(request, None)
+        text = f"{fault}, and the gateways of pool {name!r} have an {{account}} in their credentials"
+        if not trip.is_scheduled:
+            raise self._missing(request, text)
+        raise refused(request, text)
 
     async def _wait(self, request: Request, trip: Trip, name: str, site: str, **how: Any) -> Request | None:
         use = await self._taken(request, trip, name, site, **how)
         if use is None:
+            if trip.owner is not None:
+                self.on_stranded(trip.owner, 0.0)
             return request
         self._begin(request, trip, name, use)
         return None
@@ -184,12 +222,16 @@ class Proxies(Uses[Trip]):
             trip.avoid |= {use.lease.id}
             trip.bans += word in ("ban", "limited")
             self.keeper.failures.note(trip.pool, why)
+            if trip.owner is not None and (rest := use.lease.rest_at(use.site)) > 0:
+                self.on_stranded(trip.owner, rest)
             logger.debug("%s through %s: %s (%s)", request, shown(use.lease.id), word, why)
         return sentence
 
 
-def _plan(crawler: Crawler, runtime: Runtime, name: str, settings: PoolSettings) -> Plan:
-    """Return how a pool of proxies is made.
+def _plan(
+    crawler: Crawler, runtime: Runtime, name: str, settings: PoolSettings
+) -> tuple[Plan, Owned | None]:  # fmt: skip
+    """Return how a pool of proxies is made, and who makes what is for accounts.
 
     :raises SettingsError: what it is filled from does not go together.
     """
@@ -198,13 +240,13 @@ def _plan(crawler: Crawler, runtime: Runtime, name: str, settings: PoolSettings)
     options = PoolOptions(
         name, concurrency=settings.concurrency, reuse=settings.reuse, keep=settings.keep, margin=settings.margin,
         backoff=settings.backoff, grace=settings.grace, wait=settings.wait, sticky_ttl=settings.sticky_ttl,
-        is_minted=supply.is_minted,
+        is_minted=supply.is_minted, is_owned=supply.owned is not None,
     )  # fmt: skip
     refill = None
     if supply.stock or supply.source is not None:
         refill = RefillOptions(name, settings.batch, settings.min_free, supply.limits)
     store = PoolScripts(runtime.scripts.channel, space.pool(PROXY.kind, name))
-    return Plan(options, store, refill, supply.stock, supply.source)
+    return Plan(options, store, refill, supply.stock, supply.source), supply.owned
 
 
 def _supply(crawler: Crawler, namespace: str, name: str, settings: PoolSettings) -> Supply:
@@ -214,6 +256,7 @@ def _supply(crawler: Crawler, namespace: str, name: str, settings: PoolSettings)
             provider=None if settings.provider is None else provider_of(settings.provider, crawler),
             limits=settings.buy_limit or (), sessions=settings.sessions, lifetime=settings.lifetime,
             check=check_of(settings.check, settings.check_timeout),
+            encoding=crawler.settings["HTTPPROXY_AUTH_ENCODING"],
         )  # fmt: skip
     except ValueError as error:
         raise SettingsError(f"pool {name!r}: {error}") from None

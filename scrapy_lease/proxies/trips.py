@@ -12,6 +12,7 @@ from scrapy_lease.leases.pool.blame import Refusals
 from scrapy_lease.leases.pool.shelf import Use
 from scrapy_lease.policy import causes
 from scrapy_lease.pools import trip
+from scrapy_lease.providers.owned import Owner
 from scrapy_lease.providers.source import read_body
 
 #: Shortest time (s) that a request gets, however little is left of its proxy's life.
@@ -30,13 +31,17 @@ def url_of(body: bytes) -> str:
 
 
 class Trip(trip.Trip):
-    """A request's uses of leased proxies."""
+    """A request's uses of leased proxies.
 
-    __slots__ = ("_is_capped", "_own_timeout", "refusals")
+    ``refusals``: on which; ``owner``: the account that it goes as, if that must have no other proxy.
+    """
+
+    __slots__ = ("_is_capped", "_own_timeout", "owner", "refusals")
 
     def __init__(self) -> None:
         super().__init__()
         self.refusals = Refusals()
+        self.owner: Owner | None = None
         #: What the request says itself of its timeout, while it is capped.
         self._own_timeout: float | None = None
         self._is_capped = False

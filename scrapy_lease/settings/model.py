@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from pydantic import PrivateAttr, ValidationError
 
 from scrapy_lease.exceptions import SettingsError
+from scrapy_lease.settings import joint
 from scrapy_lease.settings.accounts import AccountSettings
 from scrapy_lease.settings.pools import (
     ACCOUNTS,
@@ -149,6 +150,8 @@ class LeaseSettings(
                 *accounts.faults,
                 *_idle(settings, bool(pools.by_name), bool(accounts.by_name)),
             ]
+            if not found.faults:
+                found.faults += joint.faults(settings, pools.by_name, accounts.by_name)
         except ValidationError as error:
             found.faults += cls._faults(error, found)
         if found.faults:

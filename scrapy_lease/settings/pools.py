@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import ValidationError
 
+from scrapy_lease.providers.listed import Listed
 from scrapy_lease.settings.account_values import (
     AccountList,
     HandlerClass,
@@ -81,6 +82,12 @@ class PoolSettings(AnyPool):
     sticky_ttl: PositiveSeconds
     grace: Seconds
     wait: PositiveSeconds
+
+    @property
+    def is_owned(self) -> bool:
+        """Is it a gateway that gives each account an identity of its own?"""
+        listed: Listed | None = self.proxies
+        return listed is not None and listed.is_owned
 
 
 class AccountPoolSettings(AnyPool):

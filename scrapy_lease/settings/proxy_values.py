@@ -12,7 +12,7 @@ from scrapy.utils.misc import load_object
 
 from scrapy_lease.providers.api import checked_api
 from scrapy_lease.providers.limits import checked_buy_limit
-from scrapy_lease.providers.listed import Listed, checked_proxies
+from scrapy_lease.providers.listed import checked_proxies
 from scrapy_lease.providers.supplies import checked_provider
 from scrapy_lease.settings.routes import checked_routes
 from scrapy_lease.settings.values import number_only
@@ -73,14 +73,6 @@ def checked_check(url: str) -> str:
     return url
 
 
-def checked_list(value: Any) -> Listed:
-    """Return LEASE_PROXIES read; what it cannot hold yet is refused."""
-    listed = checked_proxies(value)
-    if any(gateway.needs_account for gateway in listed.gateways):
-        raise ValueError("has gateways with {account}: accounts are not available in this version")
-    return listed
-
-
 def _or_none(check: Any) -> Any:
     """Return a validator that leaves None, which is not given, alone."""
     return AfterValidator(lambda value: None if value is None else check(value))
@@ -96,7 +88,7 @@ CheckUrl = Annotated[str | None, _or_none(checked_check)]
 Sticky = Literal["domain", "account"] | None
 VerdictTable = Annotated[Any, BeforeValidator(from_json), AfterValidator(checked_verdicts)]
 PoolTable = Annotated[Any, BeforeValidator(from_json)]
-ProxyList = Annotated[Any, _or_none(checked_list)]
+ProxyList = Annotated[Any, _or_none(checked_proxies)]
 """LEASE_PROXIES; read, it is `scrapy_lease.providers.listed.Listed`."""
 ApiOptions = Annotated[Any, _or_none(checked_api)]
 BuyLimit = Annotated[Any, _or_none(checked_buy_limit)]

@@ -57,6 +57,15 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
+class Own:
+    """A resource that is made for one key; *life*: ms that it lives once it is in the pool, 0: for ever."""
+
+    id: str
+    body: bytes
+    life: int
+
+
+@dataclass(frozen=True, slots=True)
 class Tie:
     """A sticky key, and what the session asks for it.
 
@@ -65,6 +74,7 @@ class Tie:
     :param offer: a lease of this session that it may be tied to if it is tied to nothing that may serve; "": none.
     :param avoid: ids that it must not be tied to.
     :param strict: it is tied once and for ever: while that may not serve, it waits, and is tied to nothing else.
+    :param own: it is tied to nothing but what is made for it: this, unless it has such a one already.
     """
 
     key: str
@@ -72,6 +82,7 @@ class Tie:
     offer: str = ""
     avoid: frozenset[str] = frozenset()
     strict: bool = False
+    own: Own | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +144,7 @@ def packed_ties(ties: Sequence[Tie], asks: Sequence[tuple[str, int]], namespace:
         (
             raw(blake2b(tie.key.encode(), key=secret, digest_size=16).digest()),
             0 if tie.site is None else numbers[tie.site], tie.offer, sorted(tie.avoid),
-            int(tie.strict),
+            int(tie.strict), *([(tie.own.id, raw(tie.own.body), tie.own.life)] if tie.own else ()),
         )
         for tie in ties
     ]  # fmt: skip

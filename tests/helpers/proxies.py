@@ -273,10 +273,14 @@ async def pump(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> No
 
 
 class Gateway(Door):
-    """One endpoint that gives each user name an exit of its own, as the gateways of providers do."""
+    """One endpoint that gives each user name an exit of its own, as the gateways of providers do.
+
+    :ivar unknown: user names that it refuses.
+    """
 
     def __init__(self, exits: Callable[[], str]) -> None:
         super().__init__([])
+        self.unknown: set[str] = set()
         self._next_exit = exits
         self.port = 0
 
@@ -287,6 +291,8 @@ class Gateway(Door):
 
     def _find(self, brought: str) -> ForwardProxy | None:
         user, _, password = base64.b64decode(brought.partition(" ")[2]).decode().partition(":")
+        if user in self.unknown:
+            return None
         for proxy in self.proxies:
             if proxy.user == user:
                 return proxy

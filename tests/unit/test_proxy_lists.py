@@ -199,14 +199,9 @@ def test_a_minted_id_is_a_secret() -> None:
 
 
 def test_gateways_take_turns() -> None:
-    """Several gateways, and the accounts of one, are minted for in turn."""
-    gateways = checked_proxies(["http://{account}-{session}:p@one:1", "http://{account}-{session}:p@two:1"]).gateways
-    proxies = fetched(Minted(gateways, 600.0, ["a", "b"]), 4)
-    assert [(proxy.address.host, proxy.address.user[0]) for proxy in proxies] == [
-        ("one", "a"), ("two", "a"), ("one", "b"), ("two", "b"),
-    ]  # fmt: skip
-    with pytest.raises(ValueError, match=r"one:1 has a place for an \{account\}"):
-        Minted(gateways, 600.0)
+    """Several gateways are minted for in turn."""
+    gateways = checked_proxies(["http://u-{session}:p@one:1", "http://u-{session}:p@two:1"]).gateways
+    assert [proxy.address.host for proxy in fetched(Minted(gateways, 600.0), 4)] == ["one", "two", "one", "two"]
 
 
 @pytest.mark.parametrize(

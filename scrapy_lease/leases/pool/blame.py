@@ -184,7 +184,7 @@ class Blame:
                 # It is the URL that is suspected: what it meets must not pay for it.
                 return "again"
             are_many = refusals.are_many(self._bench.known)
-            is_innocent = lease.has_served(site) or self._options.is_minted
+            is_innocent = lease.has_served(site) or self._is_minted(lease)
             if is_alone and are_many and not is_innocent:
                 self._ban(lease, site)
                 return "again"
@@ -198,8 +198,11 @@ class Blame:
             self._bench.tell_view(lease, site, is_serving=False)
         return "again"
 
+    def _is_minted(self, lease: Lease) -> bool:
+        return self._options.is_minted or (self._options.is_owned and lease.until is not None)
+
     def _ban(self, lease: Lease, site: str, verb: str = "ban") -> None:
-        if self._options.is_minted:
+        if self._is_minted(lease):
             self._replace(lease, "broken" if verb == "hang" else "banned")
         else:
             self._rest(lease, site, *self._backoff(), verb)
@@ -226,7 +229,7 @@ class Blame:
             self._bench.part(lease, "back", (0,))
 
     def _broken(self, lease: Lease) -> None:
-        if self._options.is_minted:
+        if self._is_minted(lease):
             self._replace(lease, "broken")
         else:
             self._bench.count("broken")

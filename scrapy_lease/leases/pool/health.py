@@ -70,6 +70,11 @@ class Health:
                 self._demote(lease, judgement.why or "refused")
         return sentence_of(kind)
 
+    def cool(self, lease: Lease, seconds: float) -> None:
+        """Let it rest for so long, 0: for the usual time."""
+        if not self._is_parting(lease):
+            self._cool(lease, seconds)
+
     def unrest(self, lease: Lease, site: str) -> None:
         """The store has weighed it, and spares it: too many are left alone already."""
 

@@ -112,6 +112,13 @@ class Lease:
             self.serves.discard(site)
             self.served.add(site)
 
+    def rest_at(self, site: str) -> float:
+        """Return for how many seconds it will not serve *site*, as far as is known; 0: it does."""
+        if self.farewell is not None and self.farewell[0] == "broken":
+            return float(self.farewell[1][0]) / 1000
+        rest = self.rests.get(site)
+        return 0.0 if rest is None else max(0.0, rest.until - boot_time())
+
     def may_serve(self, site: str) -> bool:
         """Does it not rest for *site*, and is no probe of it under way there?"""
         rest = self.rests.get(site)

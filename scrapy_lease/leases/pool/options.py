@@ -31,6 +31,7 @@ class PoolOptions:
     :param sticky_ttl: how long a sticky key stays with its resource after its last use.
     :param most: leases of this process at once; 0: as many as its requests need.
     :param is_minted: ids are made for the asking: one that is banned is replaced instead of resting.
+    :param is_owned: each sticky key has what was made for it; of that what has an end is minted.
     :param account: how its resources are used if they are accounts.
     """
 
@@ -45,6 +46,7 @@ class PoolOptions:
     sticky_ttl: float = 86400.0
     most: int = 0
     is_minted: bool = False
+    is_owned: bool = False
     account: AccountOptions | None = None
 
 

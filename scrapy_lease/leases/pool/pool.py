@@ -16,6 +16,7 @@ from scrapy_lease.leases.pool.blame import Refusals, sentence_of
 from scrapy_lease.leases.pool.options import UNUSED, Judgement, PoolOptions, PoolStore, Sentence, Standing
 from scrapy_lease.leases.pool.shelf import AFTER_CUT, Lease, Use
 from scrapy_lease.leases.pool.stock import Stock
+from scrapy_lease.leases.pool.ties import Own
 from scrapy_lease.leases.pool.wants import Line, Waiter
 from scrapy_lease.leases.session import Beat, Session
 
@@ -92,6 +93,12 @@ class Pool:
         lease.jar = jar
         if lease.is_held:
             self._stock.say(lease, "jar", (jar,))
+
+    def cool(self, id_: str, seconds: float) -> None:
+        """Let an account that is leased here rest for so long as soon as its requests end; 0: as the options say."""
+        lease, desk = self._shelf.get(id_), self._stock.desk
+        if lease is not None and desk is not None:
+            desk.health.cool(lease, seconds)
 
     def watched_by(self, untried: Callable[[str], bool]) -> None:
         """Name who knows of a site whether a request that waits outside was not refused there yet."""
@@ -234,12 +241,14 @@ class Pool:
     # waiting
 
     async def take(
-        self, site: str, *, sticky: str = "", avoid: Set[str] = _NONE, timeout: float | None = None, keep: str = ""
+        self, site: str, *, sticky: str = "", avoid: Set[str] = _NONE, timeout: float | None = None, keep: str = "",
+        make: Callable[[], Own] | None = None,
     ) -> Use:  # fmt: skip
         """Start a request to *site* as soon as there is a lease for it.
 
         :param avoid: ids that the request gets again only when the store had nothing else.
         :param timeout: seconds to wait; None: as the pool's options say.
+        :param make: makes what the sticky key is tied to, if it has nothing yet: it gets nothing else.
         :param keep: as for :meth:`take_now`.
         :raises NoResource: in vain (``wait``, or ``empty`` when nothing in the pool is usable), or ``closed``.
         """
@@ -249,7 +258,7 @@ class Pool:
         if self._stock.is_closed:
             raise NoResource(self.options.name, site, "closed")
         self._count("waited")
-        waiter = Waiter(site, sticky, avoid, keep)
+        waiter = Waiter(site, sticky, avoid, keep, make)
         self._line.add(waiter)
         self._stock.lack(waiter)
         try:
@@ -270,6 +279,12 @@ class Pool:
             self.end(future.result(), UNUSED)
 
     # what is told
+
+    def let_go(self, sticky: str) -> None:
+        """What a key is tied to here is not needed any more: give it back with its last request."""
+        lease = self._shelf.get(self._shelf.ties.id_of(sticky))
+        if lease is not None:
+            self._stock.part(lease, "back", (0,))
 
     def beaten(self, beat: Beat | None) -> None:
         """A heartbeat was answered; None: the session is lost."""

@@ -20,6 +20,14 @@ RENEWAL, RENEWALS = 60.0, 500
 STRICT = "!"
 
 
+class Own(NamedTuple):
+    """A resource that is made for one key, and serves no other; see :class:`scrapy_lease.store.taking.Own`."""
+
+    id: str
+    body: bytes
+    life: int
+
+
 class Tie(NamedTuple):
     """What the store is asked of a key; see :class:`scrapy_lease.store.taking.Tie`."""
 
@@ -27,6 +35,7 @@ class Tie(NamedTuple):
     site: str | None
     offer: str = ""
     avoid: frozenset[str] = frozenset()
+    own: Own | None = None
 
     @property
     def strict(self) -> bool:

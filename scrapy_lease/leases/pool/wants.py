@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass
 
 from scrapy_lease.leases.pool.options import PoolOptions, Taken
 from scrapy_lease.leases.pool.shelf import Lease, Shelf, Use
 from scrapy_lease.leases.pool.sites import Sites
-from scrapy_lease.leases.pool.ties import Tie
+from scrapy_lease.leases.pool.ties import Own, Tie
 
 #: Sites, and sticky keys, of one call.
 SITES, KEYS = 100, 100
@@ -22,13 +22,17 @@ class Waiter:
     nothing; ``is_deferred``: what its sticky key is tied to is not here, and the store says when it may be.
     """
 
-    __slots__ = ("avoid", "future", "is_asked", "is_deferred", "is_tried", "keep", "site", "sticky", "want")
+    __slots__ = ("avoid", "future", "is_asked", "is_deferred", "is_tried", "keep", "make", "site", "sticky", "want")
 
-    def __init__(self, site: str, sticky: str, avoid: Set[str], keep: str = "") -> None:
+    def __init__(
+        self, site: str, sticky: str, avoid: Set[str], keep: str = "", make: Callable[[], Own] | None = None
+    ) -> None:
         self.site = site
         self.sticky = sticky
         #: The id that serves it and no other while it is here.
         self.keep = keep
+        #: Makes what its sticky key is tied to, and to nothing else.
+        self.make = make
         #: By what those are named that want the same.
         self.want = want_of(site, f"\0{keep}" if keep else sticky)
         self.avoid = avoid
@@ -187,7 +191,7 @@ class Offers:
 
 def can_be_offered(line: Line, shelf: Shelf, sites: Sites, options: PoolOptions) -> set[str]:
     """Return the wants of keys for which there was nothing in the store and that can be tied to what is here."""
-    loose = [waiter for waiter in line.loose(shelf) if waiter.is_tried and not waiter.is_deferred]
+    loose = [each for each in line.loose(shelf) if each.is_tried and not each.is_deferred and each.make is None]
     offers = Offers(line, shelf, options) if loose else None
     return {
         waiter.want
@@ -206,12 +210,14 @@ def _ties(line: Line, shelf: Shelf, sites: Sites, options: PoolOptions, room: in
             break
         if offers is None or waiter.sticky in ties or sites.is_paused(waiter.site):
             continue
-        offer = offers.take(waiter)
+        offer = offers.take(waiter) if waiter.make is None else ""
         if not offer and room is not None:
             if room <= 0:
                 continue
             room -= 1
-        ties[waiter.sticky] = Tie(waiter.sticky, waiter.site, offer, frozenset(waiter.avoided))
+        # One that was made before may have been found to be of no use meanwhile.
+        own = waiter.make() if waiter.make is not None else None
+        ties[waiter.sticky] = Tie(waiter.sticky, waiter.site, offer, frozenset(waiter.avoided), own)
     return list(ties.values())
 
 

@@ -58,18 +58,53 @@ local function is_in(list, sought)
 end
 
 -- Ties a key to what the session has, or leaves a wish: {number, key, resource it is tied to, where that is, or false}.
-local function resolve(number, key, i, offer, avoid)
-  local site, known = ask.asks[i][1], tied_to(key)
-  local id, value = in_place_of(known)
-  local where = not is_in(avoid, id) and whereabouts(id, value, site)
-  if not where and strict[number] and known ~= '' then where = AWAY end
-  if where == HERE then
-    tie(number, key, id)
-  elseif not where and whereabouts(offer, redis.call('HGET', resources, offer), site) == HERE then
-    tie(number, key, offer)
-  else
-    tied[number] = where and id or ''
-    table.insert(wishes[i], {number, key, id, where})
+local resolve
+do
+  -- Takes in what is made for one key, {id, body, ms that it lives, 0: for ever}, unless it is there. Returns id, record.
+  local function admit(own)
+    local id, body, life = unpack(own)
+    local value = redis.call('HGET', resources, id)
+    if value and body_of(value) == body then return id, value end
+    if value then
+      value = resource(flag_of(value), strikes_of(value), expiry_of(value), exit_of(value), body)
+      redis.call('HSET', resources, id, value)
+      return id, value
+    end
+    local expiry = life > 0 and wall + life or 0
+    value = resource(PLAIN, 0, expiry, '', body)
+    redis.call('HSET', resources, id, value)
+    if expiry > 0 then redis.call('ZADD', expiries, int(expiry), id) end
+    redis.call('HSET', meta, 'is_owned', 1)
+    enter(id, value, now)
+    tell('new', sid, '', '', id)
+    return id, value
+  end
+
+  -- May a key that is tied to what does not serve it be tied to another one that is made for it? One that is tied once and
+  -- for ever only to the same, where the pool has lost it.
+  local function may_have(own, number, known)
+    if known == '' or not strict[number] then return own end
+    return own and known == own[1] and redis.call('HEXISTS', resources, known) == 0
+  end
+
+  resolve = function(number, key, i, offer, avoid, own)
+    local site, known = ask.asks[i][1], tied_to(key)
+    local id, value = in_place_of(known)
+    local where = not is_in(avoid, id) and whereabouts(id, value, site)
+    if not where and may_have(own, number, known) then
+      id, value = admit(own)
+      tie(number, key, id)
+      where = whereabouts(id, value, site) or AWAY
+    end
+    if not where and strict[number] and known ~= '' then where = AWAY end
+    if where == HERE then
+      tie(number, key, id)
+    elseif not where and whereabouts(offer, redis.call('HGET', resources, offer), site) == HERE then
+      tie(number, key, offer)
+    else
+      tied[number] = where and id or ''
+      table.insert(wishes[i], {number, key, id, where})
+    end
   end
 end
 
@@ -84,14 +119,14 @@ end
 local function resolve_ties(pauses, is_repeated, grace)
   for i in ipairs(ask.asks) do wishes[i] = {} end
   for number, entry in ipairs(ask.ties) do
-    local key, i, offer, avoid, is_strict = unpack(entry)
+    local key, i, offer, avoid, is_strict, own = unpack(entry)
     strict[number] = is_strict == 1
     if is_repeated then
       tied[number] = tied_to(key)
     elseif i == 0 then
       renew(number, key, offer)
     elseif pauses[i] <= 0 and not grace then
-      resolve(number, key, i, offer, avoid)
+      resolve(number, key, i, offer, avoid, own)
     else
       tied[number] = ''
     end
