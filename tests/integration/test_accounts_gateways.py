@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.helpers.fleet import until
 from tests.helpers.members import MemberBed
 from tests.helpers.proxied import QUICK, pool_keys
 from tests.helpers.proxies import Gateway
@@ -114,3 +115,20 @@ def test_the_gateway_knows_no_such_user(club: Callable[..., MemberBed]) -> None:
     assert {item["user"] for item in items_of(b.shop)} == {"m1", "m2"}
     assert len(items_of(b.shop)) == 30
     assert b.site.peers <= {proxy.exit for proxy in gateway.proxies}
+
+
+@pytest.mark.parametrize("template", [ONE, BOTH])
+def test_a_node_is_killed(club: Callable[..., MemberBed], template: str) -> None:
+    """The others come as its accounts by the same identities: none is at two nodes at once, and none changes."""
+    b = club(4, latency=0.1)
+    gateway = b.web.add_gateway()
+    nodes = [b.crawl(f"n{number}", pages=160, settings=settings_of(gateway, template)) for number in range(2)]
+    until(lambda: len({visit.node for visit in b.site.visits if visit.hit.ended}) == 2, 60, "both nodes")
+    killed = nodes[0].kill()
+    b.shop.wait(nodes[1:])
+    assert {item["path"] for item in items_of(b.shop)} == {f"/members/{number}" for number in range(160)}
+    assert not shared(b)
+    assert [len(each) for each in users_of(b, gateway).values()] == [1, 1, 1, 1]
+    first = {visit.user for visit in b.site.visits if visit.node == "n0"}
+    after = {visit.user for visit in b.site.visits if visit.node == "n1" and visit.hit.started > killed.at + 1.5}
+    assert first <= after
