@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -59,4 +60,14 @@ def checked_handler(value: Any) -> Any:
         raise ValueError(
             f"leads to {found.__qualname__}, which has neither async login(account, fetch) nor apply(request, account)"
         )
+    if _is_async(found, "login") is False:
+        raise ValueError(f"leads to {found.__qualname__}, whose login is not async: write async def login")
+    if _is_async(found, "apply"):
+        raise ValueError(f"leads to {found.__qualname__}, whose apply is async: nobody would wait for it")
     return value
+
+
+def _is_async(found: type, name: str) -> bool | None:
+    """Is a method a coroutine function? None: it is not there, or may be anything."""
+    method = inspect.unwrap(getattr(found, name, object))
+    return inspect.iscoroutinefunction(method) if inspect.isfunction(method) else None

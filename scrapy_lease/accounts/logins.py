@@ -82,10 +82,14 @@ class Logins:
         result: Judgement | None = await asyncio.shield(task)
         return result
 
-    async def stop(self) -> None:
-        """End what is under way."""
+    def let_go(self) -> None:
+        """Cut off what is under way: the next holder logs in."""
         for task in self._under_way:
             task.cancel()
+
+    async def stop(self) -> None:
+        """End what is under way."""
+        self.let_go()
         await asyncio.gather(*self._under_way, return_exceptions=True)
 
     async def _run(self, profile: Profile) -> Judgement | None:
@@ -93,12 +97,12 @@ class Logins:
             async with asyncio.timeout(LONGEST):
                 headers = await self._log_in(profile)
         except LoginFailed as error:
-            return self._failed(profile, str(error) or "login failed")
+            return self.failed(profile, str(error) or "login failed")
         except SiteFailed as error:
             logger.info("The login of account %s waits: %s", profile.lease.id, error)
             return error.judgement
         except TimeoutError:
-            return self._failed(profile, f"login did not end within {LONGEST:g} s")
+            return self.failed(profile, f"login did not end within {LONGEST:g} s")
         except asyncio.CancelledError:
             return _NOBODYS
         except _ON_THE_WAY as error:
@@ -107,7 +111,7 @@ class Logins:
             )
             return _NOBODYS
         except Exception as error:
-            return self._failed(profile, f"login of LEASE_ACCOUNT_HANDLER raised {name_of(error)}")
+            return self.failed(profile, f"login of LEASE_ACCOUNT_HANDLER raised {name_of(error)}")
         finally:
             profile.login = None
         profile.logged_in(headers)
@@ -122,7 +126,13 @@ class Logins:
             return await self._fetch(profile, Request(request, **options) if isinstance(request, str) else request)
 
         headers = await login(profile.account, fetch)
-        return dict(Account.of({"id": profile.account.id, "headers": headers or {}}).headers)
+        try:
+            return dict(Account.of({"id": profile.account.id, "headers": headers or {}}).headers)
+        except ValueError:
+            raise LoginFailed(
+                f"login of LEASE_ACCOUNT_HANDLER returned a {type(headers).__name__} that is no dict of headers, "
+                "names and values as text"
+            ) from None
 
     async def _fetch(self, profile: Profile, request: Request) -> Response:
         request.meta[LOGIN] = profile
@@ -137,7 +147,8 @@ class Logins:
             raise SiteFailed("the site asks for a pause", Judgement("limited", retry_after=verdict.wait or 0.0))
         return response
 
-    def _failed(self, profile: Profile, why: str) -> Judgement:
+    def failed(self, profile: Profile, why: str) -> Judgement:
+        """Say that an account is of no use, and *why*; return the judgement on its use."""
         why = profile.hide(why)
         logger.warning("Account %s goes to the cold pool: %s", profile.lease.id, why)
         return Judgement("cold", why=why)

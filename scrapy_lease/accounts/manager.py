@@ -28,6 +28,7 @@ from scrapy_lease.accounts.sealing import Sealer, WrongKey
 from scrapy_lease.accounts.trips import Trip, dress
 from scrapy_lease.gate import Gate
 from scrapy_lease.leases.items import Hold
+from scrapy_lease.leases.pool.complaints import name_of
 from scrapy_lease.leases.pool.shelf import Use
 from scrapy_lease.leases.session import Beat
 from scrapy_lease.meta import read_record
@@ -59,6 +60,7 @@ class Accounts(Answers):
         for name, pool in self._pools.items():
             pool.parting_with(self._profiles.parting(name))
         self._logins = Logins(crawler, handlers, self._profiles, self._direct_judge)
+        self.keeper.on_leaving = self._logins.let_go
         self._hold_of: Callable[[Request], Hold | None] = lambda request: None
         self._closing: asyncio.Task[None] | None = None
 
@@ -173,9 +175,7 @@ class Accounts(Answers):
             hold.account = use.lease.id
         if profile.needs_login:
             return self._after_login(request, trip, profile)
-        trip.dress(request, profile)
-        self._record(request, use)
-        return None
+        return self._dressed(request, trip, profile)
 
     async def _after_login(self, request: Request, trip: Trip, profile: Profile) -> Request | None:
         use, is_first = trip.use, profile.login is None
@@ -187,15 +187,20 @@ class Accounts(Answers):
             return self._again(request, trip, f"the login of {profile.lease.id} failed")
         if is_first:
             self.keeper.count(trip.pool, "logins")
-        trip.dress(request, profile)
-        assert use is not None
-        self._record(request, use)
-        return None
+        return self._dressed(request, trip, profile)
 
-    def _record(self, request: Request, use: Use) -> None:
+    def _dressed(self, request: Request, trip: Trip, profile: Profile) -> Request | None:
+        """Let *request* go as *profile*; what the handler raises is held against the account, as with a login."""
+        try:
+            trip.dress(request, profile)
+        except Exception as error:
+            why = f"apply of LEASE_ACCOUNT_HANDLER raised {name_of(error)}"
+            self._end(request, trip, self._logins.failed(profile, why))
+            return self._again(request, trip, why)
         record = read_record(request.meta)
         if record is not None:
-            record["account"] = use.lease.id
+            record["account"] = profile.lease.id
+        return None
 
     def _look(self) -> None:
         super()._look()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from scrapy import Request
+from scrapy.http import Headers
 
 from scrapy_lease.accounts.profile import Profile
 from scrapy_lease.leases.pool.options import Judgement
@@ -51,8 +52,8 @@ class Trip(trip.Trip):
 
     def dress(self, request: Request, profile: Profile) -> None:
         """Let *request* go as *profile*."""
-        self.profile, self.generation = profile, profile.generation
         self._headers, self._jar = dress(request, profile)
+        self.profile, self.generation = profile, profile.generation
 
     def finish(self, request: Request) -> Use | None:
         use = super().finish(request)
@@ -66,11 +67,18 @@ class Trip(trip.Trip):
 
 
 def dress(request: Request, profile: Profile) -> tuple[dict[bytes, list[bytes] | None], Any]:
-    """Let *request* go as *profile*; return the headers that were there before, and the cookiejar."""
+    """Let *request* go as *profile*; return the headers that were there before, and the cookiejar.
+
+    What the handler raises passes through, and leaves the request as it was.
+    """
     headers, jar = request.headers, request.meta.get(_JAR, _NONE)
     before = {name: [*values] for name, values in dict.items(headers)}
+    try:
+        profile.mark(request)
+    except BaseException:
+        request.headers = Headers(before, encoding=request.encoding)
+        raise
     request.meta[_JAR] = profile.key
-    profile.mark(request)
     changed = {name: before.get(name) for name, values in dict.items(headers) if before.get(name) != values}
     # Scrapy's CookiesMiddleware sets that one.
     changed[b"Cookie"] = before.get(b"Cookie")

@@ -61,6 +61,7 @@ class Keeper:
     :param on_look: called every :data:`LOOK` seconds.
     :param is_under_way: is a request that is no probe under way through a pool for longer than so many seconds?
     :ivar on_room: called when one of those that are held ready may have got room; set by the scheduler.
+    :ivar on_leaving: called when the crawl is about to end, and waits only for what is being sent.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Keeper:
         self._on_look = on_look
         self._is_under_way = is_under_way
         self.on_room: Callable[[], None] = lambda: None
+        self.on_leaving: Callable[[], None] = lambda: None
         self.pools: dict[str, Pool] = {}
         self.failures = Failures()
         self._refillers: list[Refiller[Resource]] = []
@@ -191,6 +193,7 @@ class Keeper:
                 # Who waits must not keep the crawl from closing.
                 for pool in self.pools.values():
                     pool.close()
+                self.on_leaving()
                 return
             self._on_look()
             looks += 1
