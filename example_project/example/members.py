@@ -22,9 +22,8 @@ class ShopLogin:
         return cls(getattr(crawler.spider, "base", ""))
 
     async def login(self, account: Account, fetch: Any) -> None:
-        form: TextResponse = await fetch(f"{self.base}/login")
         filled = {"user": account.username, "password": account.password}
-        answer: TextResponse = await fetch(FormRequest.from_response(form, formdata=filled))
+        answer: TextResponse = await fetch(FormRequest(f"{self.base}/login", formdata=filled))
         if answer.css("#user::text").get() != account.username:
             raise LoginFailed("the shop does not take the password")
 

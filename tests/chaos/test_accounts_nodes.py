@@ -11,6 +11,7 @@ import pytest
 
 from tests.helpers.fleet import Node, until
 from tests.helpers.members import MemberBed, Visit
+from tests.helpers.servers import Server
 from tests.helpers.spiders import ALL_ARE_HERE, is_long, items_of, paths_of, records_of, seeds
 
 PAGES = 600
@@ -139,3 +140,24 @@ def test_a_frozen_node(club: Callable[..., MemberBed]) -> None:
     assert paths.keys() == {f"/members/{number}" for number in range(PAGES)}
     in_hand = {v.hit.path for v in b.site.visits if v.node == nodes[0].name and at - 1 < v.hit.started < at + 1}
     assert {path for path, times in paths.items() if times > 1} <= in_hand
+
+
+def test_the_server_is_away_for_longer_than_a_lease(club: Callable[..., MemberBed], own_server: Server) -> None:
+    """Nobody asks as anybody once the leases may be over; then both go on, and no account logs in again."""
+    b = club(4, store=own_server, latency=0.05)
+    nodes = [b.crawl(name, source=TOGETHER, pages=300, settings={"LOG_LEVEL": "INFO"}) for name in ("n0", "n1")]
+    for node in nodes:
+        node.wait_for("Spider opened")
+    (b.shop.folder / ALL_ARE_HERE).touch()
+    until(lambda: len(b.site.visits) > 60 and len({visit.node for visit in b.site.visits}) == 2, 30, "some pages")
+    own_server.stop()
+    gone = time.monotonic()
+    time.sleep(5)
+    back = time.monotonic()
+    own_server.start()
+    b.shop.wait(nodes)
+    assert not [visit for visit in b.site.visits if gone + 3.2 < visit.hit.started < back]
+    assert not is_shared(b.site.visits)
+    assert not walls(b)
+    assert sorted(b.site.logins) == b.users
+    assert set(paths_of(items_of(b.shop))) == {f"/members/{number}" for number in range(300)}

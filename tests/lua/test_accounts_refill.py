@@ -12,7 +12,7 @@ from scrapy_lease.leases.pool.calendar import Calendar
 from scrapy_lease.store.pool_scripts import Backoff
 from tests.helpers.servers import Server
 from tests.helpers.timed import MIDNIGHT
-from tests.lua.account_bed import DAY, HOUR, MINUTE, SECOND, AccountBed, Member
+from tests.lua.account_bed import BACKOFF, DAY, HOUR, MINUTE, SECOND, AccountBed, Member
 from tests.state.pool_wire import run
 
 UTC = Calendar("UTC")
@@ -161,16 +161,64 @@ def test_another_zone_or_setting_brings_no_second_refill(bed: AccountBed) -> Non
 
 
 def test_a_clock_that_is_stepped_forward_and_back(bed: AccountBed) -> None:
-    """A jump of a year does not end the refills once the clock is right again."""
+    """A jump of a year, and a refill there, do not end the refills once the clock is right again."""
     bed.add("x")
+    one = bed.member(active=HOUR)
+    bed.pass_time(5 * HOUR)
+    moved(one, bed)
+    for step in (365 * DAY, -365 * DAY):
+        bed.step_clock(step)
+        moved(one, bed)
+        bed.pass_time(HOUR)
+        assert moved(one, bed) == 1
+        bed.pass_time(2 * HOUR)
+        one.take()
+        assert bed.place("x") == "cold"
+
+
+def test_what_becomes_cold_afterwards_waits_for_the_next_day(bed: AccountBed) -> None:
+    """Of two one was promoted meanwhile: no other takes its place, whether it is cold or benched after the hour."""
+    bed.add("x", "y")
     one = bed.member()
     moved(one, bed)
-    bed.step_clock(365 * DAY)
-    moved(one, bed)
-    bed.step_clock(-365 * DAY)
-    moved(one, bed)
+    bed.pass_time(4 * HOUR)
+    assert moved(one, bed) == 0
+    lease = one.one()
     bed.pass_time(HOUR)
     assert moved(one, bed) == 1
+    one.say(lease, "demote", "refused", BACKOFF)
+    bed.pass_time(HOUR)
+    assert moved(one, bed) == 0
+
+
+def test_one_call_moves_no_more_than_is_quick(bed: AccountBed) -> None:
+    """A hundred at most, whatever is due; the others with the next calls."""
+    bed.add(*map(str, range(150)))
+    one = bed.member()
+    moved(one, bed)
+    bed.pass_time(DAY)
+    moved(one, bed)
+    bed.pass_time(2 * HOUR)
+    assert [moved(one, bed), moved(one, bed), moved(one, bed)] == [100, 50, 0]
+
+
+def test_who_is_refilled_begins_anew(bed: AccountBed) -> None:
+    """Nineteen failures of the day before do not count for one that lay cold since."""
+    bed.add("x", "y", "z")
+    one = bed.member(active=HOUR)
+    moved(one, bed)
+    lease = one.one()
+    one.uses(lease, "-" * 19)
+    one.back(lease)
+    bed.pass_time(2 * HOUR)
+    one.take()
+    assert bed.place("x") == "cold"
+    bed.pass_time(DAY)
+    moved(one, bed)
+    bed.pass_time(HOUR)
+    assert moved(one, bed) == 3
+    (again,) = (lease for lease in one.get(3) if lease.id == "x")
+    assert one.uses(again, "-") == "+"
 
 
 def test_a_host_that_has_other_days_is_told_the_servers(bed: AccountBed) -> None:
