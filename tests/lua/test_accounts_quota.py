@@ -201,3 +201,17 @@ def test_another_zone_begins_no_other_day(bed: AccountBed) -> None:
     bed.pass_time(HOUR)
     other = two.one(days=[MIDNIGHT - 23 * HOUR, MIDNIGHT + HOUR, MIDNIGHT + 25 * HOUR])
     assert (other.permits.count, other.permits.day) == (5, lease.permits.day)
+
+
+@pytest.mark.parametrize(("step", "passes"), [(0, DAY), (-7 * DAY, 0)])
+def test_of_many_that_are_spent_all_come_back(bed: AccountBed, step: int, passes: int) -> None:
+    """At midnight, or when the clock is stepped back so far that their day is none, with one look."""
+    names = sorted(f"{number:02}" for number in range(30))
+    bed.add(*names)
+    one = bed.member(quota=1)
+    for lease in one.get(30):
+        one.back(lease)
+    assert one.names(30) == []
+    bed.pass_time(passes)
+    bed.step_clock(step)
+    assert sorted(one.names(30)) == names

@@ -223,3 +223,12 @@ def test_the_events_tell_the_way_of_an_account(bed: AccountBed) -> None:
     one.take()
     rows = [row[b"what"].decode() for _, row in bed.client.xrange(bed.pool.key("events"))]
     assert rows == ["new", "promote", "take", "back", "cold"]
+
+
+def test_who_holds_all_that_is_active_gets_a_cold_one(bed: AccountBed) -> None:
+    """What a session has already, and others may have besides, is of no use to it."""
+    bed.add("x", "y")
+    one = bed.member(holders=2)
+    assert one.names() == ["x"]
+    assert bed.places("x") == {"free", "leased"}
+    assert one.names() == ["y"]
