@@ -36,10 +36,12 @@ def test_nobody_waits_for_more_than_there_are(bed: AccountBed) -> None:
 
 
 def test_where_any_number_may_hold_one_nobody_is_before_anybody(bed: AccountBed) -> None:
-    """Who waited while there were none keeps nothing from who comes."""
-    one, two = (bed.member(sid, holders=0) for sid in "ab")
-    assert two.names() == []
+    """Who waited while all rested keeps nothing from who comes."""
     bed.add("x", "y", "z")
+    one, two = (bed.member(sid, holders=0) for sid in "ab")
+    bed.cool("x", "y", "z", length=HOUR)
+    assert two.names(3) == []
+    bed.change("free", "x", "y", "z")
     assert sorted(one.names(3)) == ["x", "y", "z"]
     assert sorted(two.names(3)) == ["x", "y", "z"]
 
