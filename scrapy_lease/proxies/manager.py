@@ -31,6 +31,7 @@ from scrapy_lease.pools.waiting_room import name_in
 from scrapy_lease.providers.identity import shown
 from scrapy_lease.providers.owned import Owned, Owner
 from scrapy_lease.providers.supplies import Supply, check_of, provider_of, supply_of
+from scrapy_lease.proxies.stranded import Stranded
 from scrapy_lease.proxies.trips import Trip, clean, strip, url_of
 from scrapy_lease.runtime import Runtime
 from scrapy_lease.settings.pools import PoolSettings
@@ -63,6 +64,7 @@ class Proxies(Uses[Trip]):
         self._judge = Judge.from_crawler(crawler, settings.verdicts, settings.policy)
         self.owner_of: Callable[[Request], Owner | None] = lambda request: None
         self.on_stranded: Callable[[Owner, float], None] = lambda owner, seconds: None
+        self._stranded = Stranded()
         self.is_bound: Callable[[Request], bool] = lambda request: False
         self.found: Callable[[Request], Verdict | None] = lambda request: None
 
@@ -92,6 +94,9 @@ class Proxies(Uses[Trip]):
         how = find(request, trip, name, owner)
         trip.owner = owner if owner is not None and how["sticky"].startswith(STRICT) else None
         use = self._pools[name].take_now(site, sticky=how["sticky"], avoid=how["avoid"])
+        if use is None and trip.owner is not None and (rest := self._stranded.left(trip.owner, name, site)) > 0:
+            self.on_stranded(trip.owner, rest)
+            return self._give_up(request, trip, "the only proxy of its account rests")
         if use is None:
             return self._wait(request, trip, name, site, **how)
         self._begin(request, trip, name, use)
@@ -223,6 +228,7 @@ class Proxies(Uses[Trip]):
             trip.bans += word in ("ban", "limited")
             self.keeper.failures.note(trip.pool, why)
             if trip.owner is not None and (rest := use.lease.rest_at(use.site)) > 0:
+                self._stranded.note(trip.owner, trip.pool, use.site, min(rest, pool.options.wait))
                 self.on_stranded(trip.owner, rest)
             logger.debug("%s through %s: %s (%s)", request, shown(use.lease.id), word, why)
         return sentence

@@ -36,6 +36,16 @@ def faults(
             )
 
 
+def notices(pools: Mapping[str, PoolSettings]) -> Iterator[str]:
+    """Tell of what is set and has nothing to act on."""
+    for name, pool in pools.items():
+        if pool.is_owned and pool.check is not None:
+            yield (
+                f"LEASE_PROXY_CHECK: pool {name!r} makes its proxies for accounts as they are needed, and checks none: "
+                "one that does not work rests after its first request"
+            )
+
+
 def pages_of(settings: Any) -> Pages:
     """Return the pages that are asked for by an account."""
     routes: Routes = settings.account_pool

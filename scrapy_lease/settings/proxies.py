@@ -35,7 +35,8 @@ class ProxySettings(Section):
         None,
         "The proxies of the pool `default`: URLs, or a file with one a line. `http://` and `https://`, and `socks5://` "
         "with Scrapy's httpx handler. A user name or password with `{session}` or `{session:8}` in it makes a gateway, "
-        "of which `LEASE_PROXY_SESSIONS` ids are in use at a time.",
+        "of which `LEASE_PROXY_SESSIONS` ids are in use at a time; one with `{account}` gives each leased account an "
+        "identity of its own.",
         allowed="a list of proxy URLs, or the path of a file",
         shown_default="–",
     )

@@ -13,7 +13,7 @@ from tests.helpers.fleet import until
 from tests.helpers.members import MemberBed
 from tests.helpers.proxied import QUICK, pool_keys
 from tests.helpers.proxies import Gateway
-from tests.helpers.spiders import items_of
+from tests.helpers.spiders import dead_letters, items_of
 
 pytestmark = pytest.mark.one_server
 
@@ -111,10 +111,11 @@ def test_the_gateway_knows_no_such_user(club: Callable[..., MemberBed]) -> None:
     b = club(3, latency=0.02)
     gateway = b.web.add_gateway()
     gateway.unknown = {"cust-m0"}
-    b.run(pages=30, settings=settings_of(gateway, LEASE_PROXY_BACKOFF="60,60"))
+    node = b.run(pages=30, settings=settings_of(gateway, LEASE_PROXY_BACKOFF="60,60"))
     assert {item["user"] for item in items_of(b.shop)} == {"m1", "m2"}
     assert len(items_of(b.shop)) == 30
     assert b.site.peers <= {proxy.exit for proxy in gateway.proxies}
+    assert node.stats["elapsed_time_seconds"] < 15, "who had the account did not wait for its proxy in vain"
 
 
 @pytest.mark.parametrize("template", [ONE, BOTH])
@@ -132,3 +133,83 @@ def test_a_node_is_killed(club: Callable[..., MemberBed], template: str) -> None
     first = {visit.user for visit in b.site.visits if visit.node == "n0"}
     after = {visit.user for visit in b.site.visits if visit.node == "n1" and visit.hit.started > killed.at + 1.5}
     assert first <= after
+
+
+NOBODY = """
+from tests.helpers.members import MemberSpider
+
+class Nobody(MemberSpider):
+    async def start(self):
+        yield self.page("/members/1", priority=9)
+        yield self.page("/page/2", meta={"lease_account": False})
+
+    async def parse(self, response):
+        yield {"path": response.url.removeprefix(self.base)}
+        try:
+            await self.crawler.engine.download_async(self.page("/page/image"))
+        except Exception as error:
+            yield {"path": "image", "error": f"{type(error).__name__}: {error}"}
+"""
+
+
+def test_what_goes_as_no_account(club: Callable[..., MemberBed]) -> None:
+    """Media fail with NoProxy, a page is a dead letter as others that fail; the gateway sees neither."""
+    b = club(1)
+    gateway = b.web.add_gateway()
+    b.run(source=NOBODY, settings=settings_of(gateway, LEASE_ITEM_ATTEMPTS="1"))
+    assert [item["path"] for item in items_of(b.shop)] == ["/members/1", "image"]
+    (error,) = [item["error"] for item in items_of(b.shop) if "error" in item]
+    assert error.startswith("NoProxy: ")
+    assert "it goes as no account, and the gateways of pool 'default' have an {account}" in error
+    (letter,) = dead_letters(b.client)
+    assert "it goes as no account" in letter["reason"] + letter["trace"]
+    assert {hit.path for hit in b.site.hits} == {"/login", "/home", "/members/1"}
+    assert {credentials for proxy in gateway.proxies for _, credentials in proxy.seen} == {f"cust-m0:{SECRET}"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"LEASE_ACCOUNT_ENABLED": "False"}, "LEASE_PROXIES: the gateways of pool 'default' have an {account}"),
+        ({"LEASE_ACCOUNT_POOL": "False"}, "LEASE_PROXY_POOL: '*' leads to pool 'default', whose gateways have an {acc"),
+        ({"ROBOTSTXT_OBEY": "True"}, "LEASE_PROXY_POOL: robots.txt is asked for as no account (ROBOTSTXT_OBEY)"),
+        ({"LEASE_ACCOUNTS": '[{"id": "a:b"}]'}, "LEASE_ACCOUNTS: the id of account 'a:b' has a colon"),
+    ],
+)
+def test_what_can_never_be_stops_the_crawl(club: Callable[..., MemberBed], settings: dict[str, Any], said: str) -> None:
+    """Exit status 1 before the first request, one error that says which setting, and no secret of the gateway."""
+    b = club(1)
+    gateway = b.web.add_gateway()
+    node = b.crawl(accounts=[{"id": "m0"}], settings=settings_of(gateway, **settings))
+    assert node.wait(30) == 1
+    assert said in node.log
+    assert SECRET not in node.log
+    assert not gateway.proxies
+
+
+def test_two_nodes_take_turns(club: Callable[..., MemberBed]) -> None:
+    """One account goes from node to node: by the same identity on both, and never in flight on two at once."""
+    b = club(1, latency=0.03)
+    gateway = b.web.add_gateway()
+    nodes = [b.crawl(f"n{number}", pages=120, settings=settings_of(gateway)) for number in range(2)]
+    b.shop.wait(nodes)
+    assert len(items_of(b.shop)) == 120
+    assert users_of(b, gateway) == {"m0": ["cust-m0"]}
+    assert len({visit.node for visit in b.site.visits}) == 2
+    assert not shared(b)
+
+
+def test_what_a_killed_node_had(club: Callable[..., MemberBed]) -> None:
+    """What it had in flight keeps its identity from others for its time to live; then they come as the same ones."""
+    b = club(2, latency=0.3)
+    gateway = b.web.add_gateway()
+    killed = b.crawl("n0", pages=30, settings=settings_of(gateway))
+    until(lambda: sum(visit.user == "m0" for visit in b.site.visits) > 2, 30, "some pages")
+    other = b.crawl("n1", pages=30, settings=settings_of(gateway))
+    other.wait_for("Spider opened")
+    at = killed.kill().at
+    b.shop.wait([other])
+    after = [visit.hit.started for visit in b.site.visits if visit.node == "n1"]
+    assert 1.5 < min(after) - at < 9
+    assert [len(each) for each in users_of(b, gateway).values()] == [1, 1]
+    assert len({item["path"] for item in items_of(b.shop)}) == 30
