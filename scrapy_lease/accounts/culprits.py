@@ -1,7 +1,7 @@
 """What an answer says of the account that asked, and what is not the account's affair.
 
 - Where a proxy carried the request, a refusal is the proxy's: unless three addresses in a row were refused with one
-  account while the site served others.
+  account while the site served others, or one address was before and after it served another account there.
 - A URL that three accounts (or all) were refused which their site had served before is itself refused.
 - An answer to what was sent before the last login says nothing of that.
 - Transport, proxy and site have faults of their own: none is an account's.
@@ -42,6 +42,8 @@ class Culprits:
     def __init__(self) -> None:
         #: Site -> account -> clock time (s) at which it was served last.
         self._served: defaultdict[str, dict[str, float]] = defaultdict(dict)
+        #: Site -> address -> clock time (s) at which an account was served through it last.
+        self._carried: defaultdict[str, dict[str, float]] = defaultdict(dict)
 
     def __repr__(self) -> str:
         return f"<Culprits: {len(self._served)} sites>"
@@ -56,7 +58,7 @@ class Culprits:
         profile, word = trip.profile, verdict.word
         assert profile is not None
         if word == "ok":
-            self._serves(profile, site_of(request))
+            self._serves(profile, site_of(request), exit_)
             return Judgement("ok", retry_after=reset_after(response), seconds=time.monotonic() - trip.sent_at)
         if word == "limited":
             return Judgement("limited", retry_after=verdict.wait or 0.0)
@@ -73,19 +75,22 @@ class Culprits:
         """Were enough of *known* accounts refused it that the site had served?"""
         return len(trip.refusals) >= max(1, min(WITNESSES, known)) and all(trip.refusals.values())
 
-    def _serves(self, profile: Profile, site: str) -> None:
+    def _serves(self, profile: Profile, site: str, exit_: str) -> None:
         profile.served.add(site)
         profile.refused_through.clear()
         if len(self._served) >= SITES and site not in self._served:
             self._served.clear()
-        self._served[site][profile.lease.id] = time.monotonic()
+            self._carried.clear()
+        self._served[site][profile.lease.id] = self._carried[site][exit_] = time.monotonic()
 
     def _is_accounts(self, profile: Profile, site: str, exit_: str) -> bool:
-        if not profile.refused_through:
-            profile.refused_since = time.monotonic()
-        profile.refused_through.add(exit_)
+        # What it is served itself ends its refusals: what was carried after the first was another's.
+        first = profile.refused_through.setdefault(exit_, time.monotonic())
+        if self._carried[site].get(exit_, 0.0) > first:
+            return True
+        since = min(profile.refused_through.values())
         others = (at for id_, at in self._served[site].items() if id_ != profile.lease.id)
-        return len(profile.refused_through) >= WITNESSES and any(at > profile.refused_since for at in others)
+        return len(profile.refused_through) >= WITNESSES and any(at > since for at in others)
 
 
 def reset_after(response: Response) -> float:

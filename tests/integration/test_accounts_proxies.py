@@ -126,3 +126,14 @@ def test_three_addresses_refused_one_account(club: Callable[..., MemberBed]) -> 
     assert {item["user"] for item in items_of(b.shop)} == {"m1", "m2"}
     assert node.stats["lease/account/demoted/default"] == 1
     assert not records_of(b.client)
+
+
+def test_an_address_that_serves_others_refused_one_account(club: Callable[..., MemberBed]) -> None:
+    """Before and after it served another account there: it is the account, and neither address nor site pays for it."""
+    b = club(3, proxies=1, latency=0.02)
+    b.site.bans_of = lambda user, path: user == "m0"
+    node = b.run(pages=40)
+    assert len(items_of(b.shop)) == 40
+    assert {item["user"] for item in items_of(b.shop)} == {"m1", "m2"}
+    assert node.stats["lease/account/demoted/default"] == 1
+    assert sum(visit.user == "m0" for visit in b.site.visits) <= 8
