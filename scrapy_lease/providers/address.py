@@ -37,8 +37,8 @@ class Address:
         """The URL with its credentials: a secret."""
         if not self.user and not self.password:
             return f"{self.scheme}://{self.endpoint}"
-        password = f":{quote(self.password, safe='')}" if self.password else ""
-        return f"{self.scheme}://{quote(self.user, safe='')}{password}@{self.endpoint}"
+        # Scrapy's HttpProxyMiddleware fails at a user name without a colon.
+        return f"{self.scheme}://{quote(self.user, safe='')}:{quote(self.password, safe='')}@{self.endpoint}"
 
 
 def parse_address(text: str) -> Address:

@@ -31,7 +31,8 @@ SECRET = "s3cr3t-W0rd"
         ("h:1:u:p:q", "http://u:p%3Aq@h:1"),
         ("http://u:p@ss/w#rd@h:1", "http://u:p%40ss%2Fw%23rd@h:1"),
         ("http://u%40x:p%2Fq@h:1", "http://u%40x:p%2Fq@h:1"),
-        ("http://token@h:1", "http://token@h:1"),
+        ("http://token@h:1", "http://token:@h:1"),
+        ("http://token:@h:1", "http://token:@h:1"),
         ("http://:p@h:1", "http://:p@h:1"),
     ],
 )
