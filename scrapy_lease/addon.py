@@ -15,6 +15,7 @@ from scrapy.utils.reactor import is_asyncio_reactor_installed, is_reactor_instal
 from twisted.internet.asyncioreactor import AsyncioSelectorReactor
 
 from scrapy_lease.exceptions import SettingsError
+from scrapy_lease.refusal import told
 from scrapy_lease.settings import LeaseSettings, takes_no_leases
 
 logger = logging.getLogger(__name__)
@@ -87,8 +88,7 @@ class Addon:
                 _check_reactor(settings)
                 _install(settings, lease)
         except SettingsError as error:
-            logger.error("%s", error, extra={"crawler": self._crawler})
-            raise
+            raise told(error, self._crawler, logger) from None
 
     def _is_wanted(self, lease: LeaseSettings) -> bool:
         extra = {"crawler": self._crawler}

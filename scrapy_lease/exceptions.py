@@ -6,6 +6,9 @@ from __future__ import annotations
 class LeaseError(Exception):
     """Anything that scrapy-lease cannot or must not do."""
 
+    #: Has the log said it already? Then nobody logs it again.
+    is_told = False
+
 
 class SettingsError(LeaseError, ValueError):
     """Settings with which a crawl must not start: the message names each, its value and what is allowed."""

@@ -30,6 +30,7 @@ from scrapy_lease.gate import Gate
 from scrapy_lease.heartbeat import Heartbeat, Lag, Watchdog
 from scrapy_lease.leases.session import Beat, Session
 from scrapy_lease.proxies.checks import check_accounts, check_scrapy
+from scrapy_lease.refusal import told
 from scrapy_lease.runs import keep_newest
 from scrapy_lease.settings import LeaseSettings, redacted_url
 from scrapy_lease.spider_notices import spider_notices
@@ -132,9 +133,7 @@ class Runtime:
             try:
                 runtime = cls(crawler)
             except LeaseError as error:
-                logger.error("%s", error, extra={"crawler": crawler})
-                # Scrapy shows it again with a traceback; the way through our threads would tell an operator nothing.
-                raise error.with_traceback(None) from None
+                raise told(error, crawler, logger).with_traceback(None) from None
             _runtimes[crawler] = runtime
         return runtime  # type: ignore[return-value]
 

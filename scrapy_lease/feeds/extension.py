@@ -15,6 +15,7 @@ from scrapy_lease.exceptions import LeaseError, SettingsError
 from scrapy_lease.feeds.options import FeedOptions
 from scrapy_lease.feeds.reader import Reader
 from scrapy_lease.feeds.sessions import Sessions
+from scrapy_lease.refusal import told
 from scrapy_lease.runtime import Runtime
 from scrapy_lease.scheduler import LeaseScheduler
 from scrapy_lease.settings import redacted_url, takes_no_leases
@@ -40,8 +41,7 @@ class FeedExtension:
         try:
             options = _checked(crawler)
         except LeaseError as error:
-            logger.error("%s", error, extra={"crawler": crawler})
-            raise
+            raise told(error, crawler, logger) from None
         reader = reader_of(crawler, options, Runtime.of(crawler))
         crawler.signals.connect(reader.close, signals.spider_closed)
         if Runtime.of(crawler).opened_alone:

@@ -36,6 +36,7 @@ from scrapy_lease.pools.routing import Router
 from scrapy_lease.pools.trip import Trip
 from scrapy_lease.pools.waiting_room import WaitingRoom
 from scrapy_lease.pools.watch import Watch
+from scrapy_lease.refusal import told
 from scrapy_lease.runtime import Part, Runtime
 
 if TYPE_CHECKING:
@@ -94,8 +95,7 @@ class Uses(Generic[T]):
             try:
                 made[cls] = cls(crawler, runtime)  # type: ignore[call-arg]
             except LeaseError as error:
-                logger.error("%s", error, extra={"crawler": crawler})
-                raise error.with_traceback(None) from None
+                raise told(error, crawler, logger).with_traceback(None) from None
             runtime.parts.append(made[cls].part)
         return cast("Self", made[cls])
 
