@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import logging
+import sysconfig
+from collections.abc import Iterator
 from pathlib import Path
+
+#: Folders of code that is not the user's.
+_LIBRARIES = (Path(__file__).parents[2], *(Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")))
 
 
 class Complaints:
@@ -25,11 +30,23 @@ class Complaints:
 
 
 def name_of(error: BaseException) -> str:
-    """Return the type of *error* and where it was raised. Its own words may hold a password, so they are left out."""
-    traceback = error.__traceback__
-    while traceback is not None and traceback.tb_next is not None:
-        traceback = traceback.tb_next
-    if traceback is None:
+    """Return the type of *error* and where it was raised. Its own words may hold a password, so they are left out.
+
+    The place is the innermost one in code of the user's; only where there is none, one in a library or in ours.
+    """
+    places = list(_places(error))
+    if not places:
         return type(error).__name__
-    code = traceback.tb_frame.f_code
-    return f"{type(error).__name__} in {Path(code.co_filename).name}:{traceback.tb_lineno}"
+    file, line = next((place for place in reversed(places) if _is_users(place[0])), places[-1])
+    return f"{type(error).__name__} in {file.name}:{line}"
+
+
+def _places(error: BaseException) -> Iterator[tuple[Path, int]]:
+    traceback = error.__traceback__
+    while traceback is not None:
+        yield Path(traceback.tb_frame.f_code.co_filename), traceback.tb_lineno
+        traceback = traceback.tb_next
+
+
+def _is_users(file: Path) -> bool:
+    return file.is_absolute() and not any(file.is_relative_to(folder) for folder in _LIBRARIES)
