@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import random
 import re
 import secrets
@@ -11,6 +12,7 @@ from dataclasses import dataclass, replace
 from scrapy_lease.providers.address import Address, parse_address
 from scrapy_lease.providers.base import Proxy
 
+_BRACED = re.compile(r"\{([A-Za-z]+)")
 _PLACE = re.compile(r"\{(session|account)(?::([0-9]{1,2}))?\}")
 _COLON = "\ue000"
 _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
@@ -82,7 +84,8 @@ class Gateway:
 
 def is_gateway(text: str) -> bool:
     """Has *text* a place for an id, or what looks like one?"""
-    return "{session" in text or "{account" in text
+    words = [word.lower() for word in _BRACED.findall(text)]
+    return any(difflib.get_close_matches(word, ("session", "account"), cutoff=0.7) for word in words)
 
 
 def parse_gateway(text: str) -> Gateway:

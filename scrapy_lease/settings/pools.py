@@ -250,7 +250,10 @@ def idle(settings: Any, fields: Iterable[str], why: str, makers: str, but: tuple
     """Tell of each of *fields* that is set, *but* some, that it has nothing to act on."""
     for name in fields:
         if name in settings.model_fields_set and name not in but:
-            yield f"LEASE_{name.upper()}: {why} that it could speak of; set {makers}, or take it out"
+            value = shown(name, getattr(settings, name))
+            # What has been read as something of its own has no text any more.
+            given = "" if value.startswith("<") else f" = {value}"
+            yield f"LEASE_{name.upper()}{given}: {why} that it could speak of; set {makers}, or take it out"
 
 
 def details_of(error: ValidationError) -> Iterator[tuple[str, str]]:

@@ -199,7 +199,7 @@ def _pattern(text: Any) -> Pattern:
             return re.compile(text.removeprefix(EXPRESSION))
         except re.error as error:
             raise ValueError(f"{_named(text)} is no regular expression ({error})") from None
-    if isinstance(text, str) and is_prefix(text):
+    if isinstance(text, str) and is_prefix(without_user(text)):
         # As Scrapy writes the URL of a request.
         return safe_url_string(without_user(text))
     host = _HOST.fullmatch(text.lower()) if isinstance(text, str) else None

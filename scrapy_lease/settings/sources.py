@@ -146,8 +146,8 @@ def job_fields(spider: Spider) -> dict[str, Any]:
 
 def format_job(template: str, fields: Mapping[str, Any]) -> str:
     """Return LEASE_JOB with its fields filled in; raise ValueError naming the field that is unknown."""
-    for _, name, _, _ in string.Formatter().parse(template):
-        if name is not None and name not in fields:
+    for name in _names_in(template):
+        if name not in fields:
             near = did_you_mean(name, fields)
             raise ValueError(f"names {name!r}, which this spider lacks; it has {', '.join(fields)}{near}")
     try:
@@ -157,3 +157,10 @@ def format_job(template: str, fields: Mapping[str, Any]) -> str:
     if not job:
         raise ValueError("is empty with the arguments of this spider")
     return job
+
+
+def _names_in(template: str) -> list[str]:
+    try:
+        return [name for _, name, _, _ in string.Formatter().parse(template) if name is not None]
+    except ValueError:
+        raise ValueError("has a brace without the other; write {{ or }} for a brace that is none of a pair") from None

@@ -13,6 +13,7 @@ from scrapy.utils.misc import load_object
 
 _LATER_SCHEMES = ("redis+sentinel", "redis+cluster")
 _URL_OPTIONS = frozenset({"db", "username", "password", "protocol", "client_name"})
+_TLS_FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 _SECRET_NAME = re.compile(r"pass|secret|token|credential|cookie|auth|account|prox", re.IGNORECASE)
 #: What is set for proxies and accounts, and holds no URL or password of one.
 _PLAIN_NAME = re.compile(
@@ -24,6 +25,9 @@ _PLAIN_NAME = re.compile(
 #: What may name a file; a value of these that can only be a path has no secret in it.
 _FILE_NAME = re.compile(r"(LEASE_)?(PROXIES|ACCOUNTS)", re.IGNORECASE)
 _PATH = re.compile(r"[^\s,:@\[{]+")
+#: What may name a class.
+_CLASS_NAME = re.compile(r"(LEASE_)?(PROXY|ACCOUNT)_PROVIDER", re.IGNORECASE)
+_DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", re.ASCII)
 _URL_USER = re.compile(r"(?<=://)(?P<user>[^:@]*)(?P<password>:.*)?@", re.DOTALL)
 _URL_STRAY_PASSWORD = re.compile(r"(?<=://)(?P<user>[^:@/?\[]*):(?!\d*(?:[/?,]|$))[^@]*$", re.DOTALL)
 _URL_SECRET_OPTION = re.compile(r"(?<=[?&])([^=&]*(?:pass|secret|token|user)[^=&]*)=[^&]*", re.IGNORECASE)
@@ -48,8 +52,8 @@ def _redacted(text: str) -> str:
 def shown(name: str, value: object) -> str:
     """Return *value* as it may stand in an error about the setting *name*: short and without secrets."""
     if _SECRET_NAME.search(name) and not _PLAIN_NAME.fullmatch(name):
-        is_path = isinstance(value, str) and _FILE_NAME.fullmatch(name) and _PATH.fullmatch(value.strip())
-        return repr(value) if is_path else "***"
+        plain = _PATH if _FILE_NAME.fullmatch(name) else _DOTTED if _CLASS_NAME.fullmatch(name) else None
+        return repr(value) if plain and isinstance(value, str) and plain.fullmatch(value.strip()) else "***"
     if isinstance(value, str):
         text = repr(_redacted(value))
         return text if len(text) <= 120 else f"{text[:116]}...'"
@@ -105,8 +109,18 @@ def _check_options(query: str, *, tls: bool) -> None:
         if name not in _URL_OPTIONS and not (tls and name.startswith("ssl_")):
             known = ", ".join(sorted(_URL_OPTIONS))
             raise ValueError(f"has an option {name!r}; known are {known}{' and ssl_…' if tls else ''}")
+        if name in _TLS_FILES:
+            _check_file(name, value)
         if name == "db" and not re.fullmatch(r"\d+", value, re.ASCII):
             raise ValueError("its db must be a number")
+
+
+def _check_file(name: str, path: str) -> None:
+    try:
+        with open(path, "rb"):
+            pass
+    except OSError as error:
+        raise ValueError(f"its {name} names {path!r}, which cannot be read: {error.strerror}") from None
 
 
 def checked_run(name: str) -> str:

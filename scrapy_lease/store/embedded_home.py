@@ -92,7 +92,7 @@ class Home:
             Lock(self.directory / "lock").close()
         except OSError as error:
             raise self.error(
-                f"cannot be written: {error.strerror}. Name one that can: embedded:///path/to/directory"
+                f"cannot be written: {error.strerror}. Name one that can: LEASE_REDIS_URL = embedded:///path/to/directory"
             ) from None
 
     @contextlib.contextmanager

@@ -68,8 +68,8 @@ def test_what_makes_no_request_raises(data: bytes) -> None:
         ({"REDIS_PARAMS": {"host": "h", "db": 3, "username": "u", "password": "p"}}, "redis://u:p@h:6379/3"),
         ({"REDIS_HOST": "wins", "REDIS_DB": 2, "REDIS_PARAMS": {"host": "h", "db": 3}}, "redis://wins:6379/2"),
         (
-            {"REDIS_HOST": "h", "REDIS_PARAMS": {"ssl": True, "ssl_ca_certs": "/ca"}},
-            "rediss://h:6379/0?ssl_ca_certs=%2Fca",
+            {"REDIS_HOST": "h", "REDIS_PARAMS": {"ssl": True, "ssl_ca_certs": "/dev/null"}},
+            "rediss://h:6379/0?ssl_ca_certs=%2Fdev%2Fnull",
         ),
         ({"REDIS_PARAMS": {"unix_socket_path": "/run/r.sock"}}, "unix:///run/r.sock?db=0"),
     ],

@@ -113,8 +113,11 @@ def test_without_items_a_host_keeps_its_own_requests() -> None:
             {"LEASE_PROXY_POOLS": {"resi": {"proxies": ["http://a:1"], "provider": f"{HERE}.Provider"}}},
             "pool 'resi': a pool has one source, and proxies and provider are given",
         ),
+        ({"LEASE_PROXY_PROVIDER": "no.such.Shop"}, "LEASE_PROXY_PROVIDER = 'no.such.Shop' (settings) cannot be"),
         ({"LEASE_PROXY_PROVIDER": f"{HERE}.Provider"}, "a pool has one source, and proxies and provider are given"),
         ({"LEASE_PROXY_POOL": "resi"}, "names the pool 'resi', which does not exist; there is default"),
+        ({"LEASE_PROXIES": ["http://u-{sesion}:p@h:1"]}, "has braces that are no {session}, {session:8} or {account}"),
+        ({"LEASE_PROXIES": ["http://u-{Acount}:p@h:1"]}, "has braces that are no {session}, {session:8} or {account}"),
         ({"LEASE_PROXY_POOL": "defualt"}, "which does not exist: did you mean default?"),
         ({"LEASE_PROXY_POOL": {"*": ["default", "dc"]}}, "names the pool 'dc'"),
         ({"LEASE_POLICY": "no.such.Policy"}, "cannot be imported"),
@@ -128,14 +131,17 @@ def test_without_items_a_host_keeps_its_own_requests() -> None:
 )  # fmt: skip
 def test_what_is_wrong_is_refused(values: dict[str, Any], said: str) -> None:
     """The error names setting and pool, what is allowed and the nearest name, and shows no password."""
-    assert said in error_of(**ONE, **values)
+    assert said in error_of(**{**ONE, **values})
 
 
 @pytest.mark.parametrize("name", ["LEASE_PROXY_WAIT", "LEASE_VERDICTS", "LEASE_POLICY", "LEASE_PROXY_POOL"])
 def test_what_has_nothing_to_act_on_is_refused(name: str) -> None:
     """Nothing configured is silently off: without proxies no setting of theirs, and no verdict, would do anything."""
     value = {"LEASE_PROXY_WAIT": 5, "LEASE_VERDICTS": {403: "ok"}, "LEASE_POLICY": f"{HERE}.Policy"}
-    assert f"{name}: there are no proxies" in error_of(**{name: value.get(name, "default")})
+    error = error_of(**{name: value.get(name, "default")})
+    assert name in error
+    assert ": there are no proxies" in error
+    assert name != "LEASE_PROXY_WAIT" or "LEASE_PROXY_WAIT = 5.0: there" in error
 
 
 def test_verdicts_are_laid_over_the_defaults() -> None:

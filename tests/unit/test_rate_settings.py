@@ -110,6 +110,7 @@ def test_a_function_gives_the_key() -> None:
     ("limits", "why"),
     [
         ({"api": {"https:///x": "5/s"}}, "can match nothing"),
+        ({"api": {"https://u:p@": "5/s"}}, "can match nothing"),
         ({"api": {"ftp://host/": "5/s"}}, "can match nothing"),
         ({"api": {"example.com/path": "5/s"}}, "can match nothing"),
         ({"api": {"": "5/s"}}, "can match nothing"),

@@ -165,6 +165,11 @@ def test_text_is_read_as_the_type_of_the_setting(field: str, text: str, value: o
         ("LEASE_REDIS_URL", "http://h", "redis://, rediss://, unix:// or embedded://[dir]"),
         (
             "LEASE_REDIS_URL",
+            "rediss://h/0?ssl_ca_certs=/no/ca.crt",
+            "its ssl_ca_certs names '/no/ca.crt', which cannot be read",
+        ),
+        (
+            "LEASE_REDIS_URL",
             "redis+sentinel://a:1,b:2/s/0",
             "redis+sentinel:// is not available in this version",
         ),
@@ -278,7 +283,7 @@ def test_job_takes_spider_arguments() -> None:
         ("{spider}-{cuntry}", "names 'cuntry', which this spider lacks; it has spider, "),
         ("{spider}-{cuntry}", "did you mean country?"),
         ("{spider.logger}", "names 'spider.logger'"),
-        ("{spider", "expected '}'"),
+        ("{spider", "a brace without the other; write {{ or }}"),
         ("{spider:{width}}", "inside a format"),
         ("{empty}", "is empty"),
     ],
