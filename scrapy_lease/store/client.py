@@ -198,7 +198,7 @@ class Channel:
             again = await self._exchange(connection, [self._eval(calls[i]) for i in missing])
             for i, reply in zip(missing, again, strict=True):
                 replies[i] = reply
-        if self._availability is not None and not any(isinstance(reply, ResponseError) for reply in replies):
+        if self._availability is not None and not any(isinstance(reply, BaseException) for reply in replies):
             self._availability.up()
         return replies
 

@@ -16,6 +16,7 @@ from scrapy_lease.store.calls import Call, Script
 from scrapy_lease.store.client import Channel
 from scrapy_lease.store.keys import Namespace
 from scrapy_lease.store.server import Availability, ServerInfo, StoreStats
+from tests.helpers.resp import Frames
 from tests.helpers.servers import Server, reserve_port
 
 T = TypeVar("T")
@@ -154,6 +155,39 @@ def test_a_frozen_server_costs_the_timeout_and_no_second_call(own_server: Server
     over(channel, talk())
     # One that was refused for want of the script, one after it was loaded, one that had no answer.
     assert ran() <= 3
+
+
+def test_a_server_that_loads_its_data_is_not_back() -> None:
+    """It answers INFO, and every call with an error: the store is back when a call succeeds, not before."""
+    info = b"redis_version:7.0.15\r\nrun_id:" + b"0" * 40
+    changes: list[bool] = []
+    conversations: list[asyncio.Task[Any]] = []
+    stats = StoreStats()
+
+    async def loads(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        frames, task = Frames(), asyncio.current_task()
+        assert task is not None
+        conversations.append(task)
+        while data := await reader.read(1 << 16):
+            for frame in frames.feed(data):
+                is_info = frame.split(b"\r\n")[2].upper() == b"INFO"
+                bulk = b"$%d\r\n%s\r\n" % (len(info), info)
+                writer.write(bulk if is_info else b"-LOADING Redis is loading the dataset in memory\r\n")
+        writer.close()
+        await writer.wait_closed()
+
+    async def run() -> None:
+        async with await asyncio.start_server(loads, "127.0.0.1", 0) as server:
+            url = f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            channel = Channel(url, url, 5.0, stats, availability=Availability(url, stats, changes.append))
+            for _ in range(3):
+                with pytest.raises(StoreUnavailable, match="loading"):
+                    await channel.call(TICK)
+            await channel.close()
+            await asyncio.gather(*conversations)
+
+    asyncio.run(run())
+    assert changes == [False]
 
 
 def test_a_wrong_password_is_refused_for_good(make_server: Any) -> None:
