@@ -31,10 +31,10 @@ def test_a_proxy_without_user_and_password(bed: Callable[..., Bed]) -> None:
     assert node.stats["lease/proxy/reused/default"] == 16
 
 
-def test_one_endpoint_and_three_users(bed: Callable[..., Bed]) -> None:
-    """Each user is a proxy of its own: the ban of one is not the others', and no password is shown anywhere."""
+def test_one_endpoint_and_four_users(bed: Callable[..., Bed]) -> None:
+    """Each user, password or not, is a proxy of its own: the ban of one is not the others'; no password is shown."""
     b = bed()
-    users = [("anna", "hunter2-a"), ("ben", "hunter2-b"), ("cleo", "hunter2-c")]
+    users = [("anna", "hunter2-a"), ("ben", "hunter2-b"), ("cleo", "hunter2-c"), ("token", "")]
     proxies = b.web.add(*users, exit="")
     for number, proxy in enumerate(proxies):
         proxy.exit = f"127.0.9.{number + 1}"
@@ -43,9 +43,9 @@ def test_one_endpoint_and_three_users(bed: Callable[..., Bed]) -> None:
     node = b.run(settings={"LOG_LEVEL": "DEBUG", "LEASE_PROXY_BACKOFF": "60,60"}, pages=30)
     served = Counter(hit.peer for hit in b.site.hits)
     assert served[proxies[1].exit] <= 5
-    assert min(served[proxies[0].exit], served[proxies[2].exit]) >= 5
+    assert min(served[proxies[number].exit] for number in (0, 2, 3)) >= 5
     assert len(items_of(b.shop)) == 30
-    assert b.left()["known"] == 3
+    assert b.left()["known"] == 4
     shown = {item["proxy"] for item in items_of(b.shop)}
     assert all(len(text.partition("#")[2]) == 4 for text in shown)
     for proxy in proxies:
