@@ -53,6 +53,7 @@ def parse_address(text: str) -> Address:
     if not text or _BLANK.search(text):
         raise ValueError("holds a space or control character" if text else "is empty")
     scheme, rest = _split_scheme(text)
+    _check_scheme(scheme)
     credentials, at, place = rest.rpartition("@")
     if not at and "://" not in text and rest.count(":") >= 3 and not rest.startswith("["):
         host, port, user, password = rest.split(":", 3)
@@ -69,8 +70,7 @@ def address(scheme: str, host: str, port: str | int, user: str = "", password: s
 
     :raises ValueError: one of them cannot be; the text shows neither user name nor password.
     """
-    if scheme.lower() not in SCHEMES:
-        raise ValueError(f"has another scheme than {', '.join(SCHEMES)}")
+    _check_scheme(scheme)
     if not _HOST.fullmatch(host):
         raise ValueError("has no host name or address before its port")
     if not _PORT.fullmatch(str(port)) or not 0 < int(port) < 65536:
@@ -78,6 +78,11 @@ def address(scheme: str, host: str, port: str | int, user: str = "", password: s
     if _BLANK.search(user + password):
         raise ValueError("has a space or control character in user name or password")
     return Address(scheme.lower(), host.lower(), int(port), user, password)
+
+
+def _check_scheme(scheme: str) -> None:
+    if scheme.lower() not in SCHEMES:
+        raise ValueError(f"has another scheme than {', '.join(SCHEMES)}")
 
 
 def _split_scheme(text: str) -> tuple[str, str]:

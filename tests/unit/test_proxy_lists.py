@@ -54,6 +54,7 @@ def test_addresses(text: str, url: str) -> None:
         (f"http://u:{SECRET}@:80", "has no host name"),
         (f"http://u:{SECRET}@h:80/path", "has a port that is no number"),
         (f"ftp://u:{SECRET}@h:80", "has another scheme than http, https, socks5"),
+        (f"{SECRET}://h", "has another scheme than http, https, socks5"),
         (f"http://u:{SECRET} @h:80", "holds a space or control character"),
         (f"http://u:{SECRET}%0d%0aHost:x@h:80", "in user name or password"),
         (f"http://u:{SECRET}@[::1:80", "has no port"),
