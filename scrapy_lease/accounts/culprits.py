@@ -1,7 +1,8 @@
 """What an answer says of the account that asked, and what is not the account's affair.
 
 - Where a proxy carried the request, a refusal is the proxy's: unless three addresses in a row were refused with one
-  account while the site served others, or one address was before and after it served another account there.
+  account while the site served others, or refused no other, or one address was before and after it served another
+  account there.
 - A URL that three accounts (or all) were refused which their site had served before is itself refused.
 - An answer to what was sent before the last login says nothing of that.
 - Transport, proxy and site have faults of their own: none is an account's.
@@ -10,7 +11,7 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
+from typing import NamedTuple
 
 from scrapy import Request
 from scrapy.http import Response
@@ -23,8 +24,8 @@ from scrapy_lease.pools.routing import site_of
 
 #: Accounts that must be refused a URL before it is the URL; addresses that must be before it is the account.
 WITNESSES = 3
-#: Sites that are remembered to have served accounts.
-SITES = 1000
+#: Sites that are remembered to have served accounts; addresses, and accounts, of each.
+SITES, NAMES = 1000, 1000
 #: Headers by which sites tell how many more requests they take, and when that begins anew.
 _LIMITS = (
     ("X-RateLimit-Remaining", "X-RateLimit-Reset"), ("X-Rate-Limit-Remaining", "X-Rate-Limit-Reset"),
@@ -36,17 +37,30 @@ _LONGEST = 1e8
 ACCOUNTS_AFFAIR = Verdict("logged_out")
 
 
+class _Known(NamedTuple):
+    """Clock times (s) of what happened last at a site: accounts were served, and refused; addresses carried a page."""
+
+    served: dict[str, float]
+    refused: dict[str, float]
+    carried: dict[str, float]
+
+
+def _note(table: dict[str, float], name: str) -> None:
+    """Put down that it was now, and forget what was so long ago that too many followed."""
+    table.pop(name, None)
+    table[name] = time.monotonic()
+    if len(table) > NAMES:
+        del table[next(iter(table))]
+
+
 class Culprits:
     """See the module's docstring."""
 
     def __init__(self) -> None:
-        #: Site -> account -> clock time (s) at which it was served last.
-        self._served: defaultdict[str, dict[str, float]] = defaultdict(dict)
-        #: Site -> address -> clock time (s) at which an account was served through it last.
-        self._carried: defaultdict[str, dict[str, float]] = defaultdict(dict)
+        self._known: dict[str, _Known] = {}
 
     def __repr__(self) -> str:
-        return f"<Culprits: {len(self._served)} sites>"
+        return f"<Culprits: {len(self._known)} sites>"
 
     def judgement(
         self, trip: Trip, verdict: Verdict, request: Request, response: Response, exit_: str
@@ -78,19 +92,29 @@ class Culprits:
     def _serves(self, profile: Profile, site: str, exit_: str) -> None:
         profile.served.add(site)
         profile.refused_through.clear()
-        if len(self._served) >= SITES and site not in self._served:
-            self._served.clear()
-            self._carried.clear()
-        self._served[site][profile.lease.id] = self._carried[site][exit_] = time.monotonic()
+        known = self._known_of(site)
+        _note(known.served, profile.lease.id)
+        _note(known.carried, exit_)
 
     def _is_accounts(self, profile: Profile, site: str, exit_: str) -> bool:
+        known, mine = self._known_of(site), profile.lease.id
+        _note(known.refused, mine)
         # What it is served itself ends its refusals: what was carried after the first was another's.
         first = profile.refused_through.setdefault(exit_, time.monotonic())
-        if self._carried[site].get(exit_, 0.0) > first:
+        if known.carried.get(exit_, 0.0) > first:
             return True
         since = min(profile.refused_through.values())
-        others = (at for id_, at in self._served[site].items() if id_ != profile.lease.id)
-        return len(profile.refused_through) >= WITNESSES and any(at > since for at in others)
+        are_others_served, are_others_refused = (
+            any(at > since for id_, at in table.items() if id_ != mine) for table in (known.served, known.refused)
+        )
+        return len(profile.refused_through) >= WITNESSES and (are_others_served or not are_others_refused)
+
+    def _known_of(self, site: str) -> _Known:
+        if site not in self._known:
+            if len(self._known) >= SITES:
+                self._known.clear()
+            self._known[site] = _Known({}, {}, {})
+        return self._known[site]
 
 
 def reset_after(response: Response) -> float:

@@ -128,6 +128,17 @@ def test_three_addresses_refused_one_account(club: Callable[..., MemberBed]) -> 
     assert not records_of(b.client)
 
 
+def test_three_addresses_refused_the_only_account_here(club: Callable[..., MemberBed]) -> None:
+    """Where no other is refused it is the account all the same, before half of the proxies rest and the site is paused."""
+    b = club(1, proxies=6, latency=0.02)
+    b.site.bans_of = lambda user, path: True
+    node = b.run(pages=20, settings={"LEASE_ACCOUNT_WAIT": "1"})
+    assert node.stats["finish_reason"] == "lease_no_accounts"
+    assert node.stats["lease/account/demoted/default"] == 1
+    assert node.stats["lease/proxy/banned/default"] == 2
+    assert len(b.site.visits) <= 6
+
+
 def test_an_address_that_serves_others_refused_one_account(club: Callable[..., MemberBed]) -> None:
     """Before and after it served another account there: it is the account, and neither address nor site pays for it."""
     b = club(3, proxies=1, latency=0.02)
