@@ -26,6 +26,8 @@ from scrapy_lease.pools.routing import site_of
 WITNESSES = 3
 #: Sites that are remembered to have served accounts; addresses, and accounts, of each.
 SITES, NAMES = 1000, 1000
+#: Seconds for which a refusal is held against an account that is served nothing here since.
+MEMORY = 600.0
 #: Headers by which sites tell how many more requests they take, and when that begins anew.
 _LIMITS = (
     ("X-RateLimit-Remaining", "X-RateLimit-Reset"), ("X-Rate-Limit-Remaining", "X-Rate-Limit-Reset"),
@@ -58,6 +60,8 @@ class Culprits:
 
     def __init__(self) -> None:
         self._known: dict[str, _Known] = {}
+        #: Account -> address that was refused with it in a row -> clock time (s) at which it was first.
+        self._refused_through: dict[str, dict[str, float]] = {}
 
     def __repr__(self) -> str:
         return f"<Culprits: {len(self._known)} sites>"
@@ -91,7 +95,7 @@ class Culprits:
 
     def _serves(self, profile: Profile, site: str, exit_: str) -> None:
         profile.served.add(site)
-        profile.refused_through.clear()
+        self._refused_through.pop(profile.key, None)
         known = self._known_of(site)
         _note(known.served, profile.lease.id)
         _note(known.carried, exit_)
@@ -99,15 +103,26 @@ class Culprits:
     def _is_accounts(self, profile: Profile, site: str, exit_: str) -> bool:
         known, mine = self._known_of(site), profile.lease.id
         _note(known.refused, mine)
+        through = self._refusals_of(profile)
         # What it is served itself ends its refusals: what was carried after the first was another's.
-        first = profile.refused_through.setdefault(exit_, time.monotonic())
+        first = through.setdefault(exit_, time.monotonic())
         if known.carried.get(exit_, 0.0) > first:
             return True
-        since = min(profile.refused_through.values())
+        since = min(through.values())
         are_others_served, are_others_refused = (
             any(at > since for id_, at in table.items() if id_ != mine) for table in (known.served, known.refused)
         )
-        return len(profile.refused_through) >= WITNESSES and (are_others_served or not are_others_refused)
+        return len(through) >= WITNESSES and (are_others_served or not are_others_refused)
+
+    def _refusals_of(self, profile: Profile) -> dict[str, float]:
+        """Return the addresses that were refused with an account in a row, also under a lease of it that has ended."""
+        through = self._refused_through.pop(profile.key, {})
+        before = time.monotonic() - MEMORY
+        through = {exit_: at for exit_, at in through.items() if at > before}
+        self._refused_through[profile.key] = through
+        if len(self._refused_through) > NAMES:
+            del self._refused_through[next(iter(self._refused_through))]
+        return through
 
     def _known_of(self, site: str) -> _Known:
         if site not in self._known:

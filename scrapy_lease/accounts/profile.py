@@ -33,7 +33,6 @@ class Profile:
     :ivar generation: rises with each login: what was sent before one says nothing of it.
     :ivar login: the one that is under way.
     :ivar served: sites that served it.
-    :ivar refused_through: addresses that were refused with it in a row -> clock time (s) at which each was first.
     """
 
     def __init__(self, pool: str, lease: Lease, account: Account, cookies: Cookies, handler: Handler) -> None:
@@ -44,7 +43,6 @@ class Profile:
         self.generation = 0
         self.login: asyncio.Task[Any] | None = None
         self.served: set[str] = set()
-        self.refused_through: dict[str, float] = {}
         self.is_changed = False
         #: Clock time (s) at which the store was last told of the cookies.
         self.kept_at = float("-inf")

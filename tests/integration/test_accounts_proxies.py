@@ -129,7 +129,7 @@ def test_three_addresses_refused_one_account(club: Callable[..., MemberBed]) -> 
 
 
 def test_three_addresses_refused_the_only_account_here(club: Callable[..., MemberBed]) -> None:
-    """Where no other is refused it is the account all the same, before half of the proxies rest and the site is paused."""
+    """Where no other is refused it is the account: before half of the proxies rest and the site is paused."""
     b = club(1, proxies=6, latency=0.02)
     b.site.bans_of = lambda user, path: True
     node = b.run(pages=20, settings={"LEASE_ACCOUNT_WAIT": "1"})
