@@ -144,6 +144,8 @@ def test_nodes_that_wait_are_told_to_leave(bed: Callable[..., Bed], server: Serv
     nodes = [b.crawl(name=f"n{node}", paths=" ".join(asked)) for node in range(3)]
     moment = chance.randrange(4, 12)
     until(lambda: len(b.site.hits) >= moment and all("Spider opened" in node.log for node in nodes))
+    # Who reads start() has told of all of them.
+    until(lambda: len(records_of(server.client())) + len(items_of(b.shop)) >= len(asked))
     time.sleep(chance.uniform(0, 1))
     assert leave(b, nodes) < 3
     judge(b)

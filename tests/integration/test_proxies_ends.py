@@ -121,7 +121,7 @@ def test_a_close_in_the_middle(bed: Callable[..., Bed], waits: str) -> None:
     """SIGTERM ends a node soon, also one that waits for a proxy; its leases are free at once, its items pending."""
     b = bed(1 if waits == "for a proxy" else 8, latency=1.0)
     node = b.crawl(pages=20, settings={"DOWNLOAD_TIMEOUT": 30})
-    until(lambda: b.site.hits, 20, "the first page")
+    until(lambda: b.site.hits and len(records_of(b.client)) + len(items_of(b.shop)) >= 20, 20, "all to be known")
     node.terminate()
     told = time.monotonic()
     assert node.wait(10) == 0
