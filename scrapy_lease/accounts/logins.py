@@ -11,6 +11,7 @@ import contextvars
 import logging
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from scrapy import Request
@@ -78,8 +79,10 @@ class Logins:
             task = asyncio.get_running_loop().create_task(self._run(profile), context=contextvars.Context())
             profile.login = task
             self._under_way.add(task)
-            task.add_done_callback(self._under_way.discard)
-        result: Judgement | None = await asyncio.shield(task)
+            task.add_done_callback(partial(self._ended, profile))
+        await asyncio.wait({task})
+        # One that was cut off before its first step could catch nothing; a CancelledError would hang the crawl.
+        result: Judgement | None = _NOBODYS if task.cancelled() else task.result()
         return result
 
     def let_go(self) -> None:
@@ -91,6 +94,10 @@ class Logins:
         """End what is under way."""
         self.let_go()
         await asyncio.gather(*self._under_way, return_exceptions=True)
+
+    def _ended(self, profile: Profile, task: asyncio.Task[Any]) -> None:
+        self._under_way.discard(task)
+        profile.login = None
 
     async def _run(self, profile: Profile) -> Judgement | None:
         try:
@@ -112,8 +119,6 @@ class Logins:
             return _NOBODYS
         except Exception as error:
             return self.failed(profile, f"login of LEASE_ACCOUNT_HANDLER raised {name_of(error)}")
-        finally:
-            profile.login = None
         profile.logged_in(headers)
         self._profiles.tell(profile, time.monotonic())
         return None
