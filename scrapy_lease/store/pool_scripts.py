@@ -119,7 +119,8 @@ class PoolScripts:
 
     async def take(
         self, sid: str, n: int, asks: Sequence[tuple[str, int]] = (), *, margin: int = 0, grace: int = 0,
-        ties: Sequence[Tie] = (), ttl: int = 0, answered: int = -1, terms: Terms | None = None,
+        ties: Sequence[Tie] = (), ttl: int = 0, answered: int = -1, owned: bool = False,
+        terms: Terms | None = None,
     ) -> Take:  # fmt: skip
         """Lease free resources, up to so many for each site of *asks*, as (site, number); "" is any site.
 
@@ -128,6 +129,7 @@ class PoolScripts:
         :param ties: sticky keys that want one lease each on top of *asks*, which have the site of each.
         :param ttl: ms for which a key stays tied after its last use.
         :param answered: ms ago that the last answer came to this session through the pool; -1: none did.
+        :param owned: all that this session asks for is made for keys.
         :param terms: how accounts may be used now; only for these.
         :raises SessionLost: the session is over.
         :raises GenerationChanged: the session has not reported to this server yet.
@@ -136,7 +138,7 @@ class PoolScripts:
         ask: dict[str, Any] = {
             "asks": list(asks), "ties": packed_ties(ties, asks, self.keys.namespace.name), "ttl": ttl,
             "reported": self._reported, "margin": margin, "grace": grace, "answered": answered,
-            "verb": self._lane("take"),
+            "verb": self._lane("take"), "owned": int(owned),
         }  # fmt: skip
         keys = [*self.keys.all(sid), *self.keys.ties]
         if terms is not None:

@@ -144,12 +144,12 @@ def test_nothing_is_shared(bed: PoolBed) -> None:
     a, b = bed.member("a"), bed.member("b")
     (waited_for, *_) = a.tie(*(key(f"a{number}", name=f"k{number}") for number in range(4))).leases
     for _ in range(3):
-        assert b.tie(key("b", name="k0")).leases == ()
+        assert b.tie(key("b", name="k0"), owned=True).leases == ()
         bed.pass_time(1100)
-        look = a.take()
+        look = a.take(owned=True)
         assert (look.standing.yields, look.standing.waiting) == (0, 0)
     a.back(waited_for)
-    assert ids(a.tie(key("other", name="k0"))) == ["a0"]
+    assert ids(a.tie(key("other", name="k0"), owned=True)) == ["a0"]
 
 
 def test_what_is_not_offered(bed: PoolBed) -> None:
@@ -158,3 +158,16 @@ def test_what_is_not_offered(bed: PoolBed) -> None:
     bed.add("plain")
     member.get()
     assert member.tie(replace(key("a1"), offer="plain")).tied == ("a1",)
+
+
+def test_a_pool_that_is_filled_otherwise_later(bed: PoolBed) -> None:
+    """Once no session makes anything for keys, what the pool has is shared again: who has too much gives some up."""
+    before = bed.member("before", ttl=HOUR)
+    before.back(*before.tie(key("a1", life=0)).leases)
+    bed.change("revoke", "a1")
+    bed.add(*range(4))
+    bed.pass_time(2 * HOUR)
+    a, b = bed.member("a", ttl=HOUR), bed.member("b", ttl=HOUR)
+    assert len(a.get(4)) == 4
+    assert b.get(2) == ()
+    assert a.take().standing.yields == 2

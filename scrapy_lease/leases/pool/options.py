@@ -182,7 +182,8 @@ class PoolStore(Protocol):
     #: *ties* have ``key``, ``site``, ``offer`` and ``avoid``, as :class:`scrapy_lease.leases.pool.ties.Tie` has.
     async def take(
         self, sid: str, n: int, asks: Sequence[tuple[str, int]] = (), *, margin: int = 0, grace: int = 0,
-        ties: Sequence[Any] = (), ttl: int = 0, answered: int = -1, terms: Terms | None = None,
+        ties: Sequence[Any] = (), ttl: int = 0, answered: int = -1, owned: bool = False,
+        terms: Terms | None = None,
     ) -> Taken: ...  # fmt: skip
     async def reclaim(self, sid: str, *, grace: int = 0) -> tuple[int, int]: ...
     #: *verdicts* have ``id``, ``fence``, ``verb`` and ``args``, as :class:`scrapy_lease.leases.pool.shelf.Word` has.

@@ -277,7 +277,8 @@ class Turns:
         options = self._options
         return await self._store.take(
             sid, n, asks.sites, margin=int(options.margin * 1000), grace=int(options.grace * 1000),
-            ties=asks.ties, ttl=int(options.sticky_ttl * 1000), answered=asks.answered, terms=self._owner.terms(asks),
+            ties=asks.ties, ttl=int(options.sticky_ttl * 1000), answered=asks.answered,
+            owned=options.is_owned, terms=self._owner.terms(asks),
         )  # fmt: skip
 
     async def _send_report(self, sid: str, n: int, leases: list[Lease]) -> list[int]:

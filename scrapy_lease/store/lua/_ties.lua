@@ -74,7 +74,6 @@ do
     value = resource(PLAIN, 0, expiry, '', body)
     redis.call('HSET', resources, id, value)
     if expiry > 0 then redis.call('ZADD', expiries, int(expiry), id) end
-    redis.call('HSET', meta, 'is_owned', 1)
     enter(id, value, now)
     tell('new', sid, '', '', id)
     return id, value

@@ -1,12 +1,14 @@
 -- Leases free resources of a pool to a session, and tells how the pool stands; wanting none is a look.
 -- On the way up to 100 each of rests that are over, resources that have expired and ties that have are cleared away.
--- ARGV run_id, sid, n, {asks, ties, ttl, reported, margin, grace, verb}: asks are {site, want} pairs ('' is any site);
---      ties are {key, number of its ask, offer, {id not to be tied to, …}}: each a sticky key that wants, on top of its
---      ask, the resource it is tied to, or any; offer: a lease of the session's it may be tied to instead, or ''; number
---      0: it is in use on what it offers, and only to be renewed; then 1 if it is tied for ever, and what is made for it
---      (see admit), where it is to have nothing else; ttl: ms that a tie lasts; reported: the server that the
---      session has reported to; margin: ms of life a resource must have left; grace: ms for which what a dead session
---      held serves nobody; answered: ms ago that the last answer came through the pool here, -1: none did; verb: the name of this lane of numbered calls
+-- ARGV run_id, sid, n, {asks, ties, ttl, reported, margin, grace, owned, answered, verb}:
+--      asks are {site, want} pairs ('' is any site); ties are {key, number of its ask, offer, {id not to be tied to, …}}:
+--      each a sticky key that wants, on top of its ask, the resource it is tied to, or any; offer: a lease of the
+--      session's it may be tied to instead, or ''; number 0: it is in use on what it offers, and only to be renewed; then
+--      1 if it is tied for ever, and what is made for it (see admit), where it is to have nothing else; ttl: ms that a tie
+--      lasts; reported: the server that the session has reported to; margin: ms of life a resource must have left; grace:
+--      ms for which what a dead session held serves nobody; owned: 1 if all that the session asks for is made for keys;
+--      answered: ms ago that the last answer came through the pool here, -1: none did; verb: the name of this lane of
+--      numbered calls
 -- Returns {{'ok', grace, lease clock, wall clock, free, spotted, leased, resting, known, others that wait, share, yield, silent,
 --          a session that is over and to be reclaimed, or ''},
 --          fence, {id, …}, {record, …}, {its rests for sites, packed, or '', …},
@@ -82,8 +84,8 @@ end
 -- how many leases those below their share miss.
 local function count_rivals()
   local rivals, untried, ahead, missing, is_before = 0, 0, 0, 0, true
-  -- What is made for keys is of no use to others: there is nothing to share.
-  if not kind.is_scarce() or redis.call('HEXISTS', meta, 'is_owned') == 1 then return 0, 0, 0, 0 end
+  -- What is made for keys is of no use to who has others: there is nothing to share.
+  if not kind.is_scarce() or ask.owned == 1 then return 0, 0, 0, 0 end
   local others = redis.call('ZRANGE', waiting, 0, RIVALS - 1)
   local due = #others > 0 and math.max(last_due(free), last_due(spotted))
   for i, packed in ipairs(bulk_get(asks, others)) do
