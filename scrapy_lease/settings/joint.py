@@ -36,8 +36,15 @@ def faults(
             )
 
 
-def notices(pools: Mapping[str, PoolSettings]) -> Iterator[str]:
-    """Tell of what is set and has nothing to act on."""
+def notices(pools: Mapping[str, PoolSettings], accounts: Mapping[str, AccountPoolSettings]) -> Iterator[str]:
+    """Tell of what is set and has nothing to act on, or acts otherwise than one would think."""
+    shared = next((name for name, pool in accounts.items() if pool.holders != 1), None)
+    if shared is not None and (owned := [name for name, pool in pools.items() if pool.is_owned]):
+        yield (
+            f"LEASE_ACCOUNT_HOLDERS: several sessions may hold an account of pool {shared!r}, and what it goes through "
+            f"at the gateways of pool {owned[0]!r} of proxies serves one at a time: the others wait as long as that "
+            "one is busy"
+        )
     for name, pool in pools.items():
         if pool.is_owned and pool.check is not None:
             yield (

@@ -162,7 +162,7 @@ class LeaseSettings(
             settings = settings.model_copy(update={"queue": "local", "rollout": 0.0})
         if accounts.by_name and settings.account_key is None:
             found.notices.append(_UNSEALED)
-        found.notices += joint.notices(pools.by_name)
+        found.notices += joint.notices(pools.by_name, accounts.by_name)
         settings._notices, settings._pools, settings._rate_share = tuple(found.notices), pools.by_name, share
         settings._account_pools = accounts.by_name
         settings._direct_verdicts = _direct(settings.verdicts, found.given.get("verdicts"))

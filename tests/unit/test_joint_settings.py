@@ -97,6 +97,15 @@ def test_a_check_is_not_made() -> None:
     assert notice.startswith("LEASE_PROXY_CHECK: pool 'default' makes its proxies for accounts")
 
 
+def test_several_holders_are_told_of() -> None:
+    """What an account goes through serves one session at a time, so that the others would stand still untold."""
+    (notice,) = [text for text in settings_of(LEASE_ACCOUNT_HOLDERS=0).notices if "HOLDERS" in text]
+    assert notice.startswith("LEASE_ACCOUNT_HOLDERS: several sessions may hold an account of pool 'default'")
+    assert not [text for text in settings_of().notices if "HOLDERS" in text]
+    plain = settings_of(LEASE_ACCOUNT_HOLDERS=0, LEASE_PROXIES=MINTED)
+    assert not [text for text in plain.notices if "HOLDERS" in text]
+
+
 @pytest.mark.parametrize("url", [*GATE, *MINTED, "http://u:{session:8}@h:1"])
 def test_a_place_is_sent_to_nobody(url: str) -> None:
     """What a provider delivers, and the proxy of an account, are no gateways: nobody would fill the places."""
