@@ -15,6 +15,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, Self
+from weakref import WeakSet
 
 from scrapy import Request
 from scrapy.core.downloader.handlers import DownloadHandlerProtocol
@@ -75,6 +76,8 @@ class Gate:
         self.pay_in_time: Callable[[Request, Callable[[Request], None]], Awaitable[None]] | None = None
         self._under_way: dict[Request, asyncio.Task[object]] = {}
         self._cut_off: set[Request] = set()
+        #: Those that a slot's queue may still hold, and that nobody waits for.
+        self._abandoned: WeakSet[Request] = WeakSet()
         self._timer: asyncio.TimerHandle | None = None
 
     def __repr__(self) -> str:
@@ -96,13 +99,13 @@ class Gate:
     def check(self, request: Request) -> None:
         """Do nothing if *request* has with certainty at this instant what it needs, if it needs anything.
 
-        :raises LeaseLost: the session is not confirmed, or a lease is gone.
+        :raises LeaseLost: the session is not confirmed, a lease is gone, or nobody waits for it.
         """
         is_leased = self.is_leased(request) or self.has_use(request)
         may_send = not is_leased or (self.is_open and self.may_send(request))
         for guard in self.guards:
             may_send = may_send and guard.may_send(request)
-        if not may_send:
+        if not may_send or request in self._abandoned:
             raise LeaseLost(f"{request} is not sent: what it needs is not leased with certainty at this moment")
 
     def enter(self, request: Request) -> None:
@@ -157,6 +160,11 @@ class Gate:
             for guard in self.guards:
                 guard.cut_off(request)
             task.cancel()
+
+    def abandon(self, request: Request) -> None:
+        """Nobody waits for *request* any more, and its lease goes back: cut it off, or never let it pass."""
+        self._abandoned.add(request)
+        self.cut(request)
 
     def close(self) -> None:
         """Watch no longer."""

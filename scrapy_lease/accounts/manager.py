@@ -94,7 +94,7 @@ class Accounts(Answers):
         if trip is not None:
             return trip.may_go_on and trip.use is not None and trip.use.may_send
         visitor: Profile | None = request.meta.get(LOGIN)
-        return visitor.lease.is_held if visitor is not None else not self._needs_use(request)
+        return visitor.lease.is_held if visitor is not None else self._may_go_without(request)
 
     def sent(self, request: Request) -> None:
         super().sent(request)
@@ -119,6 +119,7 @@ class Accounts(Answers):
         is_scheduled = self._tracker.is_handed_out(request)
         way = self._router.way_of(request, is_media=not is_scheduled)
         if way is None:
+            self._goes_without(request)
             return None
         trip = self._trips.get(request)
         if trip is None:

@@ -52,6 +52,8 @@ class Tracker:
     The owner (the scheduler) sets these attributes:
 
     - `on_outcome(request, outcome)`: called once for each `track`;
+    - `on_abandoned(request)`: called before that where the chain was cancelled: Scrapy leaves the download where it is,
+      under way or in the queue of its slot;
     - `on_downloaded(request)`: called once for each `track`, when the downloader is done with the request;
     - `is_stale(request)`: whether this process no longer holds the lease of a tracked request;
     - `takes_items(request)`: whether the items of its page may leave: not those of a page that another host has;
@@ -262,6 +264,8 @@ class Tracker:
     def _chain_ended(self, number: int, task: asyncio.Task[Any]) -> None:
         if (entry := self._entries.get(number)) is None:
             return
+        if task.cancelled():
+            self.on_abandoned(entry.request)
         self.on_downloaded(entry.request)
         if task.cancelled():
             self._tell(number, decisions.cancelled_outcome(task, "middleware"))
@@ -296,6 +300,7 @@ class Tracker:
 
     def _forget_owner(self) -> None:
         self.on_outcome: Callable[[Request, Outcome], None] = lambda request, outcome: None
+        self.on_abandoned: Callable[[Request], None] = lambda request: None
         self.on_downloaded: Callable[[Request], None] = lambda request: None
         self.is_stale: Callable[[Request], bool] = lambda request: False
         self.takes_items: Callable[[Request], bool] = lambda request: True

@@ -19,7 +19,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, cast
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from scrapy import Request
 from scrapy.crawler import Crawler
@@ -66,6 +66,8 @@ class Uses(Generic[T]):
         #: Those whose request has a lease now.
         self._active: dict[Request, T] = {}
         self._watch = Watch(self.goods, self._active, lambda pool: self._pools[pool].options.wait)
+        #: Pages that were asked for again, past the scheduler, and went by without a lease as what no scheduler gave.
+        self._beside: WeakSet[Request] = WeakSet()
         #: Does the scheduler tell when the way of a request through the downloader has ended?
         self._hears_of_ends = False
         self._turn_back: Callable[[Request], None] = lambda request: None
@@ -139,7 +141,7 @@ class Uses(Generic[T]):
     def may_send(self, request: Request) -> bool:
         """May it be sent at this instant, as far as its lease goes? Not without one, if it needs one."""
         trip = self._active.get(request)
-        return trip.may_go_on if trip is not None else not self._needs_use(request)
+        return trip.may_go_on if trip is not None else self._may_go_without(request)
 
     def sent(self, request: Request) -> None:
         """*request* is sent at this instant."""
@@ -156,7 +158,15 @@ class Uses(Generic[T]):
 
     @abstractmethod
     def _needs_use(self, request: Request) -> bool:
-        """Must a request that goes without a lease not go so? One whose chain was cancelled may still be sent."""
+        """Must a request that goes without a lease not go so, as far as its scheduler and its meta tell?"""
+
+    def _may_go_without(self, request: Request) -> bool:
+        return request in self._beside or not self._needs_use(request)
+
+    def _goes_without(self, request: Request) -> None:
+        """*request* is on its way to the downloader, and goes without a lease."""
+        if self._tracker.is_tracked(request) and not self._tracker.is_handed_out(request):
+            self._beside.add(request)
 
     @abstractmethod
     def _give_up_use(self, request: Request, trip: T) -> None:

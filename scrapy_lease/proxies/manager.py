@@ -85,6 +85,7 @@ class Proxies(Uses[Trip]):
         if way is None:
             if trip is not None:
                 strip(request)
+            self._goes_without(request)
             return None
         if trip is None:
             trip = self._active.get(request) or Trip()

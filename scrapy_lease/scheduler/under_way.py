@@ -62,6 +62,7 @@ class UnderWay:
         tracker.takes_items = self._takes_items
         tracker.is_certain = lambda: self._gate.is_open
         tracker.certainty = self.certainty
+        tracker.on_abandoned = self._gate.abandon
         self._gate.is_leased = self._out.__contains__
         self._gate.may_send = self._may_send
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from tests.helpers.fleet import until
 from tests.helpers.proxied import Bed
 from tests.helpers.proxies import DIRECT
 from tests.helpers.spiders import items_of
@@ -241,4 +243,56 @@ def test_one_request_twice_at_once(bed: Callable[..., Bed]) -> None:
     b.run(TWICE, settings={"LEASE_PROXY_CONCURRENCY": 2})
     assert len(items_of(b.shop)) == 1
     assert max(hit.in_flight for hit in b.site.hits if "/0.3/" in hit.path) == 2
+    assert b.left() == {"leased": 0, "free": 1, "resting": 0, "known": 1}
+
+
+CUTS = """
+import asyncio
+
+
+class Cuts:
+    is_done = False
+
+    def process_request(self, request):
+        if request.url.endswith("/2") and not self.is_done:
+            self.is_done = True
+            asyncio.get_running_loop().call_later(0.05, asyncio.current_task().cancel)
+"""
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"LEASE_PROXY_POOL": '{"media": false, "*": "default"}'}, {"LEASE_PROXY_ENABLED": "False"}],
+    ids=["direct media", "no proxies"],
+)
+def test_a_page_that_nobody_waits_for(bed: Callable[..., Bed], settings: dict[str, Any]) -> None:
+    """A page whose task is cancelled in the queue of its slot goes back: it is fetched under its next lease only."""
+    b = bed(1)
+    (b.shop.folder / "cuts.py").write_text(CUTS)
+    slow = {"DOWNLOAD_DELAY": "0.5", "RANDOMIZE_DOWNLOAD_DELAY": "False", "CONCURRENT_REQUESTS_PER_DOMAIN": "1"}
+    node = b.crawl(pages=4, settings={"DOWNLOADER_MIDDLEWARES": '{"cuts.Cuts": 800}', **slow, **settings})
+    until(lambda: len(items_of(b.shop)) == 4, 30, "all pages")
+    # Scrapy never learns that the task has ended, and would not end either.
+    node.kill()
+    assert sorted(b.site.paths()) == [f"/page/{number}" for number in range(4)]
+    assert (DIRECT in b.site.peers) == ("LEASE_PROXY_ENABLED" in settings)
+
+
+AGAIN = """
+class Again(ShopSpider):
+    async def start(self):
+        yield self.page("/page/0")
+
+    async def parse(self, response):
+        other = await self.crawler.engine.download_async(response.request)
+        yield {"path": other.url.removeprefix(self.base), "status": other.status}
+"""
+
+
+def test_a_page_that_its_callback_asks_for_again(bed: Callable[..., Bed]) -> None:
+    """With download_async it is what no scheduler gave, also where it is the same object: it goes as that goes."""
+    b = bed(1)
+    b.run(AGAIN, settings={"LEASE_PROXY_POOL": '{"media": false, "*": "default"}'})
+    assert [item["status"] for item in items_of(b.shop)] == [200]
+    assert b.site.peers == {DIRECT, *b.exits()}
     assert b.left() == {"leased": 0, "free": 1, "resting": 0, "known": 1}
