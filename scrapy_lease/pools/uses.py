@@ -68,6 +68,8 @@ class Uses(Generic[T]):
         self._watch = Watch(self.goods, self._active, lambda pool: self._pools[pool].options.wait)
         #: Pages that were asked for again, past the scheduler, and went by without a lease as what no scheduler gave.
         self._beside: WeakSet[Request] = WeakSet()
+        #: Uses that have not ended, of pages that came by again meanwhile, with their pools.
+        self._overtaken: dict[Request, list[tuple[str, Use]]] = {}
         #: Does the scheduler tell when the way of a request through the downloader has ended?
         self._hears_of_ends = False
         self._turn_back: Callable[[Request], None] = lambda request: None
@@ -181,6 +183,8 @@ class Uses(Generic[T]):
         """How often may a request go out again?"""
 
     def _begin(self, request: Request, trip: T, name: str, use: Use) -> None:
+        if trip.use is not None and self._tracker.is_tracked(request):
+            self._overtaken.setdefault(request, []).append((trip.pool, trip.use))
         trip.begin(request, use, name)
         self._active[request] = trip
         self.keeper.serves(name)
@@ -196,6 +200,8 @@ class Uses(Generic[T]):
         trip = self._active.get(request)
         if trip is not None:
             self._let_go(request, trip)
+        for name, use in self._overtaken.pop(request, ()) if self._overtaken else ():
+            self._pools[name].end(use, _BACK)
 
     def _chain_ended(self, request: Request, trip: T, name: str, use: Use, task: asyncio.Task[Any]) -> None:
         if trip.use is use:

@@ -296,3 +296,33 @@ def test_a_page_that_its_callback_asks_for_again(bed: Callable[..., Bed]) -> Non
     assert [item["status"] for item in items_of(b.shop)] == [200]
     assert b.site.peers == {DIRECT, *b.exits()}
     assert b.left() == {"leased": 0, "free": 1, "resting": 0, "known": 1}
+
+
+ASIDE = """
+class Aside:
+    def __init__(self, crawler):
+        self.crawler = crawler
+
+    @classmethod
+    def from_crawler(cls, crawler):
+        return cls(crawler)
+
+    async def process_request(self, request):
+        if request.url.endswith("/page/0") and not request.meta.get("is_aside"):
+            request.meta["is_aside"] = True
+            await self.crawler.engine.download_async(request)
+"""
+
+
+def test_a_page_that_a_middleware_asks_for_on_its_way(bed: Callable[..., Bed]) -> None:
+    """With download_async, by the same object: Scrapy fails one of them, and both places are free again."""
+    b = bed(1)
+    (b.shop.folder / "aside.py").write_text(ASIDE)
+    settings = {"DOWNLOADER_MIDDLEWARES": '{"aside.Aside": 800}', "LEASE_PROXY_CONCURRENCY": "2"}
+    slow = [f"/slow/0.3/{number}" for number in range(4)]
+    node = b.crawl(paths=" ".join(["/page/0", *slow]), settings={**settings, "LEASE_ITEM_ATTEMPTS": "1"})
+    until(lambda: sum(path in b.site.paths() for path in slow) == 4, 20, "the slow pages")
+    node.terminate()
+    node.wait(20)
+    assert max(hit.in_flight for hit in b.site.hits if "/slow/" in hit.path) == 2
+    assert b.left() == {"leased": 0, "free": 1, "resting": 0, "known": 1}
