@@ -15,6 +15,8 @@ from scrapy_lease.accounts.account import Account
 from scrapy_lease.accounts.sealing import Sealer
 
 VERSION = 1
+#: Latest end of a cookie that can be stored (s of the wall clock): a site may say anything.
+LATEST = 2**53
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -82,7 +84,7 @@ class Cookies:
     def sealed(self, sealer: Sealer) -> bytes:
         """Return all of it as the store keeps it."""
         cookies = [
-            (each.name, each.value or "", each.domain, each.path, each.secure, each.expires, each.discard)
+            (each.name, each.value or "", each.domain, each.path, each.secure, _end_of(each), each.discard)
             for each in self.jar
         ]
         digest, hosts = self._account.digest, sorted(self._hosts)
@@ -126,6 +128,10 @@ class Cookies:
 
     def _add(self, name: str, value: str, domain: str, path: str = "/", secure: bool = False) -> None:
         self.jar.set_cookie(_cookie(name, value, domain, path, secure, None, True))
+
+
+def _end_of(cookie: Cookie) -> int | None:
+    return None if cookie.expires is None else max(-LATEST, min(cookie.expires, LATEST))
 
 
 def _cookie(name: str, value: str, domain: str, path: str, secure: bool, expires: int | None, discard: bool) -> Cookie:

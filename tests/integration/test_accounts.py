@@ -189,3 +189,17 @@ def test_a_key_that_all_may_have(club: Callable[..., MemberBed]) -> None:
     assert {visit.node for visit in b.site.visits} == {"n0", "n1"}
     assert 30 <= len(b.site.visits) <= 40
     assert {node.stats["finish_reason"] for node in nodes} <= {"lease_no_accounts", "finished"}
+
+
+def test_a_cookie_that_never_ends(club: Callable[..., MemberBed]) -> None:
+    """Whatever end a site gives a cookie, it is kept: the next holder needs no login, and no account is left leased."""
+    b = club(2)
+    reply = b.site.reply
+    end = b"; Path=/; Max-Age=99999999999999999999\r\n"
+    b.site.reply = lambda hit, message: reply(hit, message).replace(b"; Path=/\r\n", end)
+    for name in ("n0", "n1"):
+        node = b.run(name, pages=10, settings={"LEASE_RUN": name})
+        assert "Traceback" not in node.log
+        assert not b.client.hlen(account_keys().key("leases"))
+    assert len(items_of(b.shop)) == 20
+    assert sorted(b.site.logins) == b.users
