@@ -171,7 +171,8 @@ class Charger:
             raise _refused(request, f"{dimension.name} raised {type(error).__name__}: {error}") from error
         if key is not None and not isinstance(key, str):
             raise _refused(request, f"{dimension.name} returned {key!r}; it must be a string or None")
-        return key
+        # Half a character, as JSON may hold it, cannot be sent: it goes by its escape.
+        return key if key is None or key.isascii() else key.encode(errors="backslashreplace").decode()
 
 
 def site_of(request: Request) -> str:

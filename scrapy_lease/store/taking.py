@@ -142,7 +142,7 @@ def packed_ties(ties: Sequence[Tie], asks: Sequence[tuple[str, int]], namespace:
     secret = blake2b(namespace.encode(), digest_size=32).digest()
     return [
         (
-            raw(blake2b(tie.key.encode(), key=secret, digest_size=16).digest()),
+            raw(blake2b(tie.key.encode(errors="surrogatepass"), key=secret, digest_size=16).digest()),
             0 if tie.site is None else numbers[tie.site], tie.offer, sorted(tie.avoid),
             int(tie.strict), *([(tie.own.id, raw(tie.own.body), tie.own.life)] if tie.own else ()),
         )

@@ -8,11 +8,39 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
+from scrapy import Request
 
 from tests.helpers.fleet import until
 from tests.helpers.proxied import Bed
 
 pytestmark = pytest.mark.one_server
+
+#: Half of a character that takes two in JSON: json.loads returns it as it is.
+HALF = "\ud83d"
+
+
+def half(request: Request) -> str:
+    """A dimension of rates: the page is limited by half a character."""
+    return HALF
+
+
+HALVES = """
+class Halves(ShopSpider):
+    async def start(self):
+        for number in range(4):
+            yield self.page(f"/page/{number}", meta={"lease_sticky": chr(0xD83D)} if self.is_sticky == "1" else {})
+"""
+
+
+@pytest.mark.parametrize("is_sticky", [False, True])
+def test_keys_that_are_no_whole_text(bed: Callable[..., Bed], is_sticky: bool) -> None:
+    """Of a spider or of a dimension's function: the request goes by it as by any other, and keeps up nobody else."""
+    b = bed(1)
+    limits = {} if is_sticky else {"LEASE_RATE_LIMITS": json.dumps({f"{__name__}.half": "100/second"})}
+    node = b.crawl(HALVES, settings=limits, is_sticky=int(is_sticky))
+    until(lambda: node.process.poll() is not None, 15, "the end")
+    assert len(b.site.hits) == 4
+    assert "Traceback" not in node.log
 
 
 def test_the_address_is_that_of_the_proxy(bed: Callable[..., Bed]) -> None:
