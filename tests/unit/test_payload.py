@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import example, given
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from scrapy import FormRequest, Request, Spider
 from scrapy.http import JsonRequest, XmlRpcRequest
@@ -124,6 +124,8 @@ COOKIES = st.dictionaries(st.text(), st.text()) | st.lists(
 )
 
 
+# A machine that others use as well may be slow to make up requests.
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(
     path=st.text(),
     method=st.sampled_from(["GET", "POST", "purge"]),
