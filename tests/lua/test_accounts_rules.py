@@ -19,10 +19,7 @@ TTL = 5 * SECOND
 
 @pytest.fixture
 def bed(server: Server) -> AccountBed:
-    """A pool at the beginning of a day."""
-    bed = AccountBed(server)
-    bed.wire.now = 20_454 * DAY
-    return bed
+    return AccountBed(server)
 
 
 def ailing(bed: AccountBed) -> int:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import pytest
 
 from tests.helpers.servers import Server
-from tests.lua.account_bed import DAY, HOUR, MINUTE, SITE, AccountBed, Rules
+from tests.helpers.timed import MIDNIGHT
+from tests.lua.account_bed import HOUR, MINUTE, SITE, AccountBed, Rules
 from tests.state.pool_wire import run
 
 
 @pytest.fixture
 def bed(server: Server) -> AccountBed:
-    """A pool at the beginning of a day."""
-    bed = AccountBed(server)
-    bed.wire.now = 20_454 * DAY
-    return bed
+    return AccountBed(server)
 
 
 def test_what_is_held_does_not_become_cold(bed: AccountBed) -> None:
@@ -107,7 +105,7 @@ def test_permits_end_with_the_day_though_work_goes_on(bed: AccountBed) -> None:
     """Hours over midnight: with a quota the day ends first; without one the hours do."""
     bed.add("x", "y")
     bed.pass_time(22 * HOUR)
-    night = [(20_454 * DAY + 20 * HOUR, 20_454 * DAY + 30 * HOUR)]
+    night = [(MIDNIGHT + 20 * HOUR, MIDNIGHT + 30 * HOUR)]
     one = bed.member(open=night)
     assert one.one(quota=5).permits.left == 2 * HOUR
     assert one.one().permits.left == 8 * HOUR
