@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import time
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from scrapy import Request
 from scrapy.http import Response
@@ -21,6 +21,8 @@ from scrapy_lease.accounts.trips import Trip
 from scrapy_lease.leases.pool.options import Judgement
 from scrapy_lease.policy import Verdict
 from scrapy_lease.pools.routing import site_of
+
+T = TypeVar("T")
 
 #: Accounts that must be refused a URL before it is the URL; addresses that must be before it is the account.
 WITNESSES = 3
@@ -47,10 +49,10 @@ class _Known(NamedTuple):
     carried: dict[str, float]
 
 
-def _note(table: dict[str, float], name: str) -> None:
-    """Put down that it was now, and forget what was so long ago that too many followed."""
+def _note(table: dict[str, T], name: str, what: T) -> None:
+    """Put down *what* was last, and forget what was so long ago that too many followed."""
     table.pop(name, None)
-    table[name] = time.monotonic()
+    table[name] = what
     if len(table) > NAMES:
         del table[next(iter(table))]
 
@@ -97,12 +99,12 @@ class Culprits:
         profile.served.add(site)
         self._refused_through.pop(profile.key, None)
         known = self._known_of(site)
-        _note(known.served, profile.lease.id)
-        _note(known.carried, exit_)
+        _note(known.served, profile.lease.id, time.monotonic())
+        _note(known.carried, exit_, time.monotonic())
 
     def _is_accounts(self, profile: Profile, site: str, exit_: str) -> bool:
         known, mine = self._known_of(site), profile.lease.id
-        _note(known.refused, mine)
+        _note(known.refused, mine, time.monotonic())
         through = self._refusals_of(profile)
         # What it is served itself ends its refusals: what was carried after the first was another's.
         first = through.setdefault(exit_, time.monotonic())
@@ -116,12 +118,10 @@ class Culprits:
 
     def _refusals_of(self, profile: Profile) -> dict[str, float]:
         """Return the addresses that were refused with an account in a row, also under a lease of it that has ended."""
-        through = self._refused_through.pop(profile.key, {})
         before = time.monotonic() - MEMORY
-        through = {exit_: at for exit_, at in through.items() if at > before}
-        self._refused_through[profile.key] = through
-        if len(self._refused_through) > NAMES:
-            del self._refused_through[next(iter(self._refused_through))]
+        known = self._refused_through.get(profile.key, {})
+        through = {exit_: at for exit_, at in known.items() if at > before}
+        _note(self._refused_through, profile.key, through)
         return through
 
     def _known_of(self, site: str) -> _Known:

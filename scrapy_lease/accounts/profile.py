@@ -19,6 +19,7 @@ from scrapy_lease.accounts.handler import Handler
 from scrapy_lease.accounts.sealing import Sealer, WrongKey, account_of
 from scrapy_lease.leases.pool.pool import Pool
 from scrapy_lease.leases.pool.shelf import Lease
+from scrapy_lease.providers.owned import account_key
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ class Profile:
         self.pool = pool
         self.lease = lease
         self.cookies = cookies
-        self.key = f"account:{pool}:{account.id}"
+        self.key = account_key(pool, account.id)
         self.generation = 0
         self.login: asyncio.Task[Any] | None = None
         self.served: set[str] = set()

@@ -21,6 +21,11 @@ from scrapy_lease.providers.source import resource_of
 _MOST = 10_000
 
 
+def account_key(pool: str, account: str) -> str:
+    """Return what tells an account from all others, whatever their pool."""
+    return f"account:{pool}:{account}"
+
+
 class Owner(NamedTuple):
     """The account that a request goes as.
 
@@ -35,7 +40,7 @@ class Owner(NamedTuple):
     @property
     def key(self) -> str:
         """What tells it from all others, whatever their pool."""
-        return f"account:{self.pool}:{self.account}"
+        return account_key(self.pool, self.account)
 
     @property
     def sticky(self) -> str:
